@@ -1,0 +1,205 @@
+"""The schema of a run: one dataclass a section, every field tagged with how it may change.
+
+`identity` fields are frozen when the run database is first used; `tunable` ones may change between stages and
+each change is logged; `machine` ones describe this computer and are free. Durations and sizes are strings as
+people write them ("60s", "512m"); `lego.units` reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Tag = Literal["identity", "tunable", "machine"]
+
+
+def _tagged(tag: Tag, default: Any, doc: str) -> Any:
+    metadata = {"tag": tag, "doc": doc}
+    if isinstance(default, list | dict) or hasattr(default, "__dataclass_fields__"):
+        value = default
+        return field(default_factory=lambda: type(value)(value) if isinstance(value, list | dict) else value, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def identity(default: Any, doc: str) -> Any:
+    return _tagged("identity", default, doc)
+
+
+def tunable(default: Any, doc: str) -> Any:
+    return _tagged("tunable", default, doc)
+
+
+def machine(default: Any, doc: str) -> Any:
+    return _tagged("machine", default, doc)
+
+
+@dataclass
+class RunSection:
+    name: str = identity("???", "name of the run; its database is <dir>/<name>/run.db")
+    seed: int = identity(0, "seed of every random choice the run makes")
+    dir: str = machine("runs", "folder that holds the runs")
+
+
+@dataclass
+class PolicySection:
+    model: str = identity("???", "a Hugging Face folder or name, or `tiny` for the demo policy made on the spot")
+    renderer: str = identity("auto", "message format: auto, chatml, tiny-chatml, or a name the renderers package knows")
+    context: int = identity(4096, "context window in tokens, prompt and completion together")
+    name: str = tunable("policy", "the model name that harnesses see")
+
+
+@dataclass
+class EngineSection:
+    kind: str = tunable("transformers", "transformers | scripted")
+    dtype: str = tunable("float32", "float32 | bfloat16")
+    device: str = machine("auto", "auto | cpu | cuda")
+    max_concurrent: int = machine(16, "sequences decoded together")
+    threads: int = machine(0, "torch threads; 0 leaves torch's default")
+
+
+@dataclass
+class TaskSource:
+    source: str = identity("???", "harbor (task folders) | family (generated tasks)")
+    path: str = identity("", "harbor: folder of one task or of many")
+    name: str = identity("", "family: which generator")
+    count: int = identity(0, "family: how many; harbor: the first so many (0 = all)")
+    seed: int = identity(0, "family: seed of the generator")
+    options: dict[str, Any] = identity({}, "family: the generator's own options")
+
+
+@dataclass
+class TasksSection:
+    train: list[TaskSource] = identity([], "where training tasks come from")
+    eval: list[TaskSource] = identity([], "held-out tasks")
+
+
+@dataclass
+class SandboxSection:
+    memory: str = identity("512m", "memory limit of a container")
+    pids: int = identity(128, "process limit of a container")
+    cpus: float = identity(1.0, "CPU limit of a container")
+    disk: str = identity("256m", "largest growth of a container's files; also the largest single file")
+    timeout: str = identity("120s", "wall clock of one trial, standing still while the engine generates")
+    network: str = identity("sealed", "sealed: nothing but the proxy answers")
+    runtime: str = machine("auto", "OCI runtime: auto | crun | runc | a path")
+    store: str = machine("", "podman's private store; empty = the user's data folder")
+    accept_unenforced_limits: bool = machine(False, "run although this host cannot enforce the limits")
+    disk_reserve: str = machine("1g", "free disk below which nothing new is started")
+
+
+@dataclass
+class ImagesSection:
+    base: str = identity("debian:bookworm", "base image: debian:SUITE (built from packages), registry:NAME, or rootfs:TAR")
+    packages: list[str] = identity(["python3", "python3-venv", "python3-pytest", "git", "ca-certificates"],
+                                   "Debian packages in the base image, where it is built from packages")
+    base_map: dict[str, str] = identity({}, "FROM line -> base image to use in its place")
+    parallel: int = machine(2, "images built at once")
+
+
+@dataclass
+class RolloutSection:
+    tasks_per_round: int = tunable(8, "tasks in a round (0 = all)")
+    samples_per_task: int = tunable(8, "trials of one task in a round: the group")
+    temperature: float = tunable(1.0, "sampling temperature")
+    max_turns: int = tunable(20, "model calls a trial may make")
+    max_output_tokens: int = tunable(1024, "tokens one call may sample")
+    max_total_tokens: int = tunable(0, "tokens a trial may sample in all (0 = no cap)")
+    history: str = tunable("raw", "raw keeps every sampled token in context; template renders as a stock server would")
+    max_attempts: int = tunable(3, "attempts of one trial after infrastructure faults")
+    concurrency: int = machine(4, "trials run at once")
+    lease: str = machine("60s", "how long a worker may be silent before its work is taken over")
+
+
+@dataclass
+class VerifySection:
+    timeout: str = tunable("", "wall clock of a verification; empty = what the task says")
+    tamper: str = tunable("exclude", "trials with tamper findings: flag | exclude | penalise")
+    concurrency: int = machine(4, "verifications run at once")
+
+
+@dataclass
+class ObjectiveSection:
+    name: str = tunable("gspo", "gspo | grpo")
+    clip_low: float = tunable(3e-4, "lower clip range of the importance ratio")
+    clip_high: float = tunable(4e-4, "upper clip range of the importance ratio")
+    advantage_std: bool = tunable(True, "divide advantages by the group's standard deviation (ddof 1)")
+
+
+@dataclass
+class CorrectionSection:
+    old: str = tunable("recompute", "recompute pi_old in the trainer | bypass: take the engine's log-probs")
+    token_tis: float = tunable(2.0, "truncated importance sampling: upper bound of pi_old/mu a token (0 = off)")
+
+
+@dataclass
+class OptimizerSection:
+    lr: float = tunable(1e-6, "learning rate")
+    warmup: int = tunable(0, "steps of linear warm-up")
+    betas: list[float] = tunable([0.9, 0.999], "AdamW betas")
+    weight_decay: float = tunable(0.0, "AdamW weight decay")
+    max_grad_norm: float = tunable(1.0, "gradient clipping (0 = off)")
+
+
+@dataclass
+class GateSection:
+    mean_logp_gap: float = tunable(1e-3, "refuse a step when mean |log p_train - log p_engine| exceeds this")
+    k3: float = tunable(1e-2, "refuse a step when the k3 estimate of KL exceeds this")
+    min_correlation: float = tunable(0.99, "refuse a step when the probabilities correlate less than this")
+
+
+@dataclass
+class TrainSection:
+    objective: ObjectiveSection = field(default_factory=ObjectiveSection)
+    correction: CorrectionSection = field(default_factory=CorrectionSection)
+    optimizer: OptimizerSection = field(default_factory=OptimizerSection)
+    gate: GateSection = field(default_factory=GateSection)
+    micro_batch_tokens: int = machine(8192, "tokens in one forward and backward pass")
+    minibatches: int = tunable(1, "optimizer steps over one round's samples")
+    truncated: str = tunable("train", "trials cut by turns, time or length: train | mask | penalise")
+
+
+@dataclass
+class SftSection:
+    tasks: int = tunable(64, "training tasks to demonstrate (0 = all)")
+    epochs: int = tunable(3, "passes over the demonstrations")
+    source: str = tunable("script", "script: the task's demonstration | oracle: its solution | solved: trials with reward 1")
+    optimizer: OptimizerSection = field(default_factory=lambda: OptimizerSection(lr=1e-3, warmup=10))
+    batch_trials: int = tunable(16, "demonstrations in one optimizer step")
+
+
+@dataclass
+class EvalSection:
+    tasks: int = tunable(0, "held-out tasks to use (0 = all)")
+    samples: int = tunable(1, "trials a task")
+    temperature: float = tunable(1.0, "sampling temperature; 0 is greedy")
+    every: int = tunable(0, "in a loop: evaluate every so many rounds (0 = only first and last)")
+    history: str = tunable("template", "raw | template")
+
+
+@dataclass
+class LoopSection:
+    rounds: int = tunable(1, "rounds to run in all")
+
+
+@dataclass
+class RetentionSection:
+    tokens: str = tunable("keep", "token data of trained rounds: keep | drop")
+    policies: int = tunable(0, "checkpoints to keep beside the first and the newest (0 = all)")
+
+
+@dataclass
+class Config:
+    run: RunSection = field(default_factory=RunSection)
+    policy: PolicySection = field(default_factory=PolicySection)
+    engine: EngineSection = field(default_factory=EngineSection)
+    tasks: TasksSection = field(default_factory=TasksSection)
+    harness: dict[str, float] = identity({"tiny-agent": 1.0}, "harness -> weight; a group never mixes harnesses")
+    sandbox: SandboxSection = field(default_factory=SandboxSection)
+    images: ImagesSection = field(default_factory=ImagesSection)
+    rollout: RolloutSection = field(default_factory=RolloutSection)
+    verify: VerifySection = field(default_factory=VerifySection)
+    train: TrainSection = field(default_factory=TrainSection)
+    sft: SftSection = field(default_factory=SftSection)
+    eval: EvalSection = field(default_factory=EvalSection)
+    loop: LoopSection = field(default_factory=LoopSection)
+    retention: RetentionSection = field(default_factory=RetentionSection)
