@@ -9,18 +9,11 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lego.policy import PolicyRef
+
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
 Finish = Literal["stop", "length", "abort"]
-
-
-@dataclass(frozen=True)
-class PolicyRef:
-    """A policy as a Hugging Face folder: `version` counts from 0, `digest` is of the weights."""
-
-    version: int
-    path: str
-    digest: str
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,44 @@
+# Two commands: `make demo` runs the whole circle, `make test` passes the tests. Both do all their own set-up.
+VENV   ?= .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+# Two threads fighting over two cores are slower than one (docs/log.md).
+export OMP_WAIT_POLICY ?= passive
+export KMP_BLOCKTIME   ?= 0
+
+.PHONY: help setup system demo test lint bench clean
+
+help:
+	@echo "make demo   the whole circle on this machine: images, a taught policy, rollouts, verdicts, training, evaluation"
+	@echo "make test   lint, types and every test"
+	@echo "make bench  speed, as ratios in one run"
+
+setup: $(VENV)/.installed system
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lego needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -e '.[train,dev]'
+	touch $@
+
+# What podman needs here, from the system's packages where we may install them.
+system:
+	@sh tools/system.sh
+
+demo: setup
+	sh tools/demo.sh $(BIN)/lego
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup lint
+	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,99 @@
+"""What a run is made of: its tasks, images, baselines and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lego.errors import ConfigError, StoreError
+from lego.policy import PolicyRef
+from lego.rundb.blobs import pack_bytes, to_json
+from lego.rundb.store import Row, Store, now
+
+Split = Literal["train", "eval"]
+
+
+@dataclass(frozen=True)
+class TaskEntry:
+    id: str
+    split: Split
+    digest: str
+    source: str
+    instruction: str
+    place: str
+
+
+def register_tasks(store: Store, entries: Sequence[TaskEntry]) -> None:
+    """Record the run's tasks at first use; refuse a task set that differs from the recorded one."""
+    with store.write():
+        saved = {row["id"]: (row["split"], row["digest"]) for row in store.rows("SELECT id, split, digest FROM tasks")}
+        current = {entry.id: (entry.split, entry.digest) for entry in entries}
+        if saved and saved != current:
+            names = sorted(key for key in saved.keys() | current.keys() if saved.get(key) != current.get(key))
+            raise ConfigError(
+                f"{len(names)} tasks changed since this run began, such as {names[0]}",
+                hint="a run's tasks are frozen at first use; give the changed run another run.name",
+            )
+        if not saved:
+            for position, entry in enumerate(entries):
+                store.insert("tasks", {**vars(entry), "position": position})
+
+
+def task_ids(store: Store, split: Split) -> list[str]:
+    return [row["id"] for row in store.rows("SELECT id FROM tasks WHERE split = ? ORDER BY position", (split,))]
+
+
+def record_image(store: Store, *, key: str, kind: str, name: str, tag: str, status: str, log_path: str, seconds: float,
+                 size: int, reason: str) -> None:
+    store.execute(
+        "INSERT INTO images (key, kind, name, tag, status, log_path, seconds, bytes, reason, at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET status = excluded.status,"
+        " log_path = excluded.log_path, seconds = excluded.seconds, bytes = excluded.bytes, reason = excluded.reason,"
+        " at = excluded.at",
+        (key, kind, name, tag, status, log_path, seconds, size, reason, now()),
+    )
+
+
+def images(store: Store) -> list[Row]:
+    return store.rows("SELECT * FROM images ORDER BY kind, name")
+
+
+def record_baseline(store: Store, *, task_id: str, kind: str, reward: float | None, outcome: str, detail: dict[str, Any],
+                    log: bytes, seconds: float) -> None:
+    store.insert(
+        "baselines",
+        {"task_id": task_id, "kind": kind, "at": now(), "reward": reward, "outcome": outcome, "detail": to_json(detail),
+         "log": pack_bytes(log), "seconds": seconds},
+    )
+
+
+def baselines(store: Store) -> list[Row]:
+    return store.rows("SELECT id, task_id, kind, at, reward, outcome, seconds FROM baselines ORDER BY id")
+
+
+def add_policy(store: Store, *, parent: int | None, path: str, digest: str, made_by: str) -> PolicyRef:
+    """The next version: 0 is the starting model."""
+    with store.write():
+        version = int(store.value("SELECT coalesce(max(version) + 1, 0) FROM policies"))
+        store.insert(
+            "policies",
+            {"version": version, "parent": parent, "path": path, "digest": digest, "made_by": made_by, "at": now()},
+        )
+    return PolicyRef(version, path, digest)
+
+
+def policy(store: Store, version: int | None = None) -> PolicyRef | None:
+    """That version, or the newest; None if there is none."""
+    row = store.row(
+        "SELECT * FROM policies WHERE version = coalesce(?, (SELECT max(version) FROM policies))", (version,)
+    )
+    if row is None:
+        return None
+    if row["removed_at"] is not None:
+        raise StoreError(f"policy {row['version']} was removed by the retention rule", fault="user")
+    return PolicyRef(row["version"], row["path"], row["digest"])
+
+
+def policies(store: Store) -> list[Row]:
+    return store.rows("SELECT * FROM policies ORDER BY version")

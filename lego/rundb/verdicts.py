@@ -1,0 +1,97 @@
+"""Verdicts: append-only, the latest counts. Verification is leased on the trial's row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lego.errors import LeaseLost
+from lego.rundb.blobs import pack_bytes, to_json
+from lego.rundb.store import Row, Store, now
+
+_WAITING = (
+    "SELECT t.id FROM trials t WHERE t.round_id = :round AND t.status = 'finished' AND t.verify_owner IS NULL"
+    " AND t.verify_attempts < :attempts AND NOT EXISTS (SELECT 1 FROM verdicts v WHERE v.trial_id = t.id AND v.outcome != 'error')"
+)
+
+
+def claim(store: Store, round_id: int, max_attempts: int) -> Row | None:
+    """Take the next finished trial of the round that has no verdict (a verifier fault is tried again), or None."""
+    with store.write():
+        rows = store.rows(
+            "UPDATE trials SET verify_owner = :owner, verify_until = :until, verify_attempts = verify_attempts + 1"
+            f" WHERE id = ({_WAITING} ORDER BY t.id LIMIT 1) RETURNING *",
+            {"owner": store.owner, "until": now() + store.lease, "round": round_id, "attempts": max_attempts},
+        )
+    return rows[0] if rows else None
+
+
+def waiting(store: Store, round_id: int, max_attempts: int) -> int:
+    return int(store.value(f"SELECT count(*) FROM ({_WAITING})", {"round": round_id, "attempts": max_attempts}))
+
+
+def being_verified(store: Store, round_id: int) -> int:
+    return int(store.value("SELECT count(*) FROM trials WHERE round_id = ? AND verify_owner IS NOT NULL", (round_id,)))
+
+
+def record(
+    store: Store,
+    trial_id: int,
+    *,
+    reward: float | None,
+    outcome: str,
+    detail: Mapping[str, Any],
+    tamper: Sequence[Mapping[str, str]],
+    trust: str,
+    log: bytes,
+    seconds: float,
+    leased: bool = True,
+) -> int:
+    """Append a verdict. With `leased`, only while this process holds the verification; the lease ends with it."""
+    with store.write():
+        if leased:
+            held = store.execute(
+                "UPDATE trials SET verify_owner = NULL, verify_until = NULL WHERE id = ? AND verify_owner = ?",
+                (trial_id, store.owner),
+            )
+            if not held:
+                raise LeaseLost(f"the verification of trial {trial_id} was taken over by another worker")
+        return store.insert(
+            "verdicts",
+            {"trial_id": trial_id, "at": now(), "reward": reward, "outcome": outcome, "detail": to_json(dict(detail)),
+             "tamper": to_json(list(tamper)), "trust": trust, "log": pack_bytes(log), "seconds": seconds},
+        )
+
+
+def release(store: Store, trial_id: int) -> None:
+    """Give a claimed verification back untouched."""
+    store.execute(
+        "UPDATE trials SET verify_owner = NULL, verify_until = NULL, verify_attempts = verify_attempts - 1"
+        " WHERE id = ? AND verify_owner = ?",
+        (trial_id, store.owner),
+    )
+
+
+LATEST = (
+    "SELECT v.* FROM verdicts v JOIN (SELECT trial_id, max(id) AS id FROM verdicts GROUP BY trial_id) l ON l.id = v.id"
+)
+"""The verdicts that count."""
+
+
+def latest(store: Store, trial_id: int) -> Row | None:
+    return store.row("SELECT * FROM verdicts WHERE trial_id = ? ORDER BY id DESC LIMIT 1", (trial_id,))
+
+
+def graded(store: Store, round_id: int) -> list[Row]:
+    """Every finished trial of the round with its latest verdict (columns prefixed `verdict_`), in trial order."""
+    return store.rows(
+        "SELECT t.id, t.task_id, t.harness, t.sample, t.attempt, t.ending, t.summary, v.id AS verdict_id, v.reward,"
+        f" v.outcome, v.tamper FROM trials t JOIN ({LATEST}) v ON v.trial_id = t.id"
+        " WHERE t.round_id = ? AND t.status = 'finished' ORDER BY t.id",
+        (round_id,),
+    )
+
+
+def finished(store: Store, round_id: int) -> list[Row]:
+    """Every finished trial of the round, whole."""
+    return store.rows("SELECT * FROM trials WHERE round_id = ? AND status = 'finished' ORDER BY id", (round_id,))

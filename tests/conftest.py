@@ -1,0 +1,45 @@
+"""Parts that a machine may lack, and what becomes of the tests that need them.
+
+A test that needs a missing part skips with that part's own error. `LEGO_REQUIRE=podman,…` turns such skips into
+failures, so that a machine that must have the part cannot pass without it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from lego.errors import LegoError
+from lego.sandbox.podman import Podman, PodmanSettings
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def missing(part: str, why: str) -> NoReturn:
+    """Skip, or fail if LEGO_REQUIRE names the part."""
+    if part in os.environ.get("LEGO_REQUIRE", "").split(","):
+        pytest.fail(f"{part} is required here (LEGO_REQUIRE) but: {why}", pytrace=False)
+    pytest.skip(f"{part}: {why}")
+
+
+@pytest.fixture(scope="session")
+def podman() -> Iterator[Podman]:
+    """The private podman, as the project itself opens it."""
+    try:
+        opened = Podman.open(PodmanSettings())
+    except LegoError as error:
+        missing("podman", f"{error} {error.hint}".strip())
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real benchmark rows and logs beside the checkout; not part of the project."""
+    if not SHARED.is_dir():
+        pytest.skip("the folder of shared data is not beside this checkout")
+    return SHARED / "data"
