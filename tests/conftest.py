@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from lego.errors import LegoError
-from lego.sandbox.podman import Podman, PodmanSettings
+
+if TYPE_CHECKING:
+    from lego.sandbox.podman import Podman
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -29,6 +31,8 @@ def missing(part: str, why: str) -> NoReturn:
 @pytest.fixture(scope="session")
 def podman() -> Iterator[Podman]:
     """The private podman, as the project itself opens it."""
+    from lego.sandbox.podman import Podman, PodmanSettings
+
     try:
         opened = Podman.open(PodmanSettings())
     except LegoError as error:
