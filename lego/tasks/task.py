@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,24 @@ class File:
 
 Tree = Mapping[str, File]
 """Relative POSIX paths to files."""
+
+DEFAULT_PROTECTED = (
+    "tests/",
+    "test/",
+    "conftest.py",
+    "pytest.ini",
+    ".pytest.ini",
+    "setup.cfg",
+    "tox.ini",
+    "noxfile.py",
+    "pyproject.toml",
+    "sitecustomize.py",
+    "usercustomize.py",
+    "*.pth",
+    ".github/",
+    ".gitlab-ci.yml",
+)
+"""What a submission may not change unless the gold solution does: tests, their collection settings, start-up hooks."""
 
 
 @dataclass(frozen=True)
@@ -76,4 +95,27 @@ class Task:
     metadata: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
 
+    def content_digest(self) -> str:
+        """sha256 hex over everything that decides what the task is: not its name, place, notes or demonstration."""
+        env = self.environment
+        decisive = {
+            "instruction": self.instruction,
+            "context": _fingerprint(env.context),
+            "image": env.image,
+            "workspace": _fingerprint(env.workspace),
+            "workdir": env.workdir,
+            "roots": list(env.roots),
+            "env": dict(env.env),
+            "limits": [env.cpus, env.memory_mb, env.storage_mb],
+            "tests": _fingerprint(self.tests),
+            "solution": _fingerprint(self.solution),
+            "agent": [self.agent_timeout, self.agent_user],
+            "verifier": [self.verifier_timeout, dict(self.verifier_env), self.verifier_user],
+            "solution_env": dict(self.solution_env),
+            "protected": list(self.protected),
+        }
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
+
+def _fingerprint(tree: Tree) -> dict[str, list[str | int]]:
+    return {path: [hashlib.sha256(file.data).hexdigest(), file.mode] for path, file in tree.items()}
