@@ -40,7 +40,7 @@ def generate(source: TaskSource, avoid: Container[str] = frozenset()) -> list[Ta
         raise ConfigError(f"family {source.name}: count must be at least 1, not {source.count}")
     options = _read_options(source, family.options)
     seen: set[str] = set()
-    tasks = []
+    tasks: list[Task] = []
     for number in range(source.count):
         task = _draw(family, source, number, options, seen, avoid)
         seen.add(task.digest)
@@ -72,9 +72,8 @@ def _read_options(source: TaskSource, kind: type[Any]) -> Any:
             near = difflib.get_close_matches(name, known, 1)
             advice = f"did you mean {near[0]}?" if near else f"options: {', '.join(known)}"
             raise ConfigError(f"family {source.name}: no such option: {name}", hint=advice)
-        wanted = type(known[name].default)
-        accepted = (int, float) if wanted is float else wanted
-        if not isinstance(value, accepted) or (isinstance(value, bool) and wanted is not bool):
+        wanted: type[Any] = type(known[name].default)
+        if not isinstance(value, (int, float) if wanted is float else wanted) or (isinstance(value, bool) and wanted is not bool):
             raise ConfigError(f"family {source.name}: option {name} must be a {wanted.__name__}, not {value!r}")
         values[name] = wanted(value)
     try:

@@ -1,0 +1,81 @@
+"""From the config's sources to tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lego.config.schema import TaskSource, TasksSection
+from lego.errors import ConfigError, TaskError
+from lego.tasks import family, harbor
+from lego.tasks.task import Task
+
+OnProblem = Callable[[TaskError], None]
+
+
+def load_all(section: TasksSection, on_problem: OnProblem | None = None) -> tuple[list[Task], list[Task]]:
+    """The training and the held-out tasks, ids unique over both and no content in both.
+
+    A family asked for in both places never generates the same task twice; a task folder named in both is an error.
+    """
+    train = load_tasks(section.train, on_problem=on_problem)
+    held_out = load_tasks(section.eval, avoid=train, on_problem=on_problem)
+    return train, held_out
+
+
+def load_tasks(
+    sources: Sequence[TaskSource], *, avoid: Sequence[Task] = (), on_problem: OnProblem | None = None
+) -> list[Task]:
+    """The tasks of `sources` in order, ids unique and contents distinct from each other and from those of `avoid`.
+
+    A folder that cannot be loaded is told to `on_problem` and left out; without `on_problem` its TaskError is raised.
+    """
+    taken = {task.id: task for task in avoid}
+    contents = {task.digest: task for task in avoid}
+    tasks: list[Task] = []
+    for source in sources:
+        for task in _load_source(source, contents, on_problem):
+            same = taken.get(task.id) or contents.get(task.digest)
+            if same is not None:
+                what = "the same id" if same.id == task.id else "the same content"
+                raise TaskError(f"two tasks have {what}: {same.where} and {task.where}", fault="user")
+            taken[task.id] = task
+            contents[task.digest] = task
+            tasks.append(task)
+    return tasks
+
+
+def _load_source(source: TaskSource, contents: dict[str, Task], on_problem: OnProblem | None) -> list[Task]:
+    if source.source == "family":
+        return family.generate(source, avoid=contents)
+    if source.source != "harbor":
+        raise ConfigError(f"tasks: no source is named {source.source!r}", hint="sources: harbor, family")
+    if not source.path:
+        raise ConfigError("tasks: a harbor source needs a path")
+    sealed, host_env = _harbor_options(source)
+    tasks: list[Task] = []
+    for folder in harbor.find(Path(source.path)):
+        if source.count and len(tasks) == source.count:
+            break
+        try:
+            tasks.append(harbor.load(folder, sealed=sealed, host_env=host_env))
+        except TaskError as error:
+            if on_problem is None:
+                raise
+            on_problem(error)
+    return tasks
+
+
+def _harbor_options(source: TaskSource) -> tuple[bool, dict[str, str]]:
+    options = dict(source.options)
+    network = options.pop("network", "as-asked")
+    names = list(options.pop("host_env", []))
+    if options:
+        raise ConfigError(
+            f"tasks: harbor source {source.path}: no such option: {', '.join(options)}",
+            hint="options: network (as-asked | sealed), host_env (names of host variables a task may read)",
+        )
+    if network not in ("as-asked", "sealed"):
+        raise ConfigError(f"tasks: harbor source {source.path}: network must be as-asked or sealed, not {network!r}")
+    return network == "sealed", {name: os.environ[name] for name in names if name in os.environ}
