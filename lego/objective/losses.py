@@ -1,0 +1,173 @@
+"""The policy-gradient objectives, as pure functions of log-probs.
+
+All of them return a SUM over segments, each times its weight, so that micro-batches simply add up. Who calls decides
+what the weights are normalised by (the trainer: by the number of trials in the mini-batch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from lego.errors import ObjectiveError
+
+
+class Clip(NamedTuple):
+    """The importance ratio is clipped to [1 - low, 1 + high]."""
+
+    low: float
+    high: float
+
+
+class Mean(NamedTuple):
+    """A mean still in parts, so that micro-batches can be added up."""
+
+    total: float = 0.0
+    count: float = 0.0
+
+    @property
+    def value(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+    def plus(self, other: Mean) -> Mean:
+        return Mean(self.total + other.total, self.count + other.count)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """loss: scalar tensor to minimise. metrics: by name (lego.metrics), means in parts."""
+
+    loss: Tensor
+    metrics: Mapping[str, Mean] = field(default_factory=dict)
+
+
+class PolicyObjective(Protocol):
+    def __call__(
+        self,
+        logp: Tensor,
+        logp_old: Tensor,
+        mask: Tensor,
+        advantage: Tensor,
+        weight: Tensor,
+        clip: Clip,
+        correction: Tensor | None = None,
+    ) -> Objective: ...
+
+
+def gspo(
+    logp: Tensor,
+    logp_old: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    weight: Tensor,
+    clip: Clip,
+    correction: Tensor | None = None,
+) -> Objective:
+    """Group Sequence Policy Optimization, one ratio a segment: s = exp(mean over its tokens of logp - logp_old).
+
+    logp, logp_old: [segments, tokens] float, nats, of the sampled ids under pi and pi_old (at the sampling
+    temperature); what stands where the mask is False is not looked at.
+    mask: [segments, tokens] bool, True on owned sampled ids.  advantage, weight: [segments] float.
+    correction: [segments, tokens] float or None, a constant factor on each token's gradient (lego.objective.correction).
+    Returns the loss to minimise (scalar) and metrics: ratio/mean, ratio/clipped (both over segments), ratio/k3.
+    Raises ObjectiveError if a segment owns no token or shapes disagree.
+    Source: Zheng et al. 2025, arXiv:2507.18071, eq. 5-7, written as GSPO-token (eq. 13-14), which has the same value
+    and gradient while `correction` is None; weights as in docs/objective.md.
+    """
+    delta, tokens = _deltas(logp, logp_old, mask, advantage, weight, correction)
+    ratio = torch.exp(delta.sum(1).detach() / tokens)
+    per_token = ratio[:, None] * torch.exp(delta - delta.detach())
+    loss = _clipped_sum(per_token, mask, tokens, advantage, weight, clip, correction)
+    return Objective(loss, _metrics(ratio, _binds(ratio, advantage, clip), delta.detach()[mask]))
+
+
+def grpo(
+    logp: Tensor,
+    logp_old: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    weight: Tensor,
+    clip: Clip,
+    correction: Tensor | None = None,
+) -> Objective:
+    """Group Relative Policy Optimization, one ratio a token, mean over a segment's tokens, no KL term.
+
+    Arguments, returns and errors as `gspo`; ratio/mean and ratio/clipped are over tokens.
+    Source: Shao et al. 2024, arXiv:2402.03300, eq. 3 with beta = 0; asymmetric clip: Yu et al. 2025, arXiv:2503.14476.
+    """
+    delta, tokens = _deltas(logp, logp_old, mask, advantage, weight, correction)
+    ratio = torch.exp(delta)
+    loss = _clipped_sum(ratio, mask, tokens, advantage, weight, clip, correction)
+    flat = ratio.detach()[mask]
+    signs = advantage[:, None].expand_as(mask)[mask]
+    return Objective(loss, _metrics(flat, _binds(flat, signs, clip), delta.detach()[mask]))
+
+
+def cross_entropy(logp: Tensor, mask: Tensor) -> Objective:
+    """Negative log-likelihood of the masked tokens, nats, SUMMED; the mean is the metric sft/loss.
+
+    logp: [segments, tokens] float.  mask: [segments, tokens] bool.
+    """
+    if logp.shape != mask.shape:
+        raise ObjectiveError(f"log-probs are {tuple(logp.shape)} but the mask is {tuple(mask.shape)}")
+    loss = -torch.where(mask, logp, torch.zeros_like(logp)).sum()
+    return Objective(loss, {"sft/loss": Mean(float(loss.detach()), float(mask.sum()))})
+
+
+OBJECTIVES: Mapping[str, PolicyObjective] = {"gspo": gspo, "grpo": grpo}
+
+
+def _deltas(
+    logp: Tensor, logp_old: Tensor, mask: Tensor, advantage: Tensor, weight: Tensor, correction: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """logp - logp_old, [segments, tokens], 0 where masked out; and the tokens each segment owns, [segments]."""
+    grids = {"logp_old": logp_old, "mask": mask} | ({} if correction is None else {"correction": correction})
+    for name, grid in grids.items():
+        if grid.shape != logp.shape or logp.dim() != 2:
+            raise ObjectiveError(f"logp is {tuple(logp.shape)} but {name} is {tuple(grid.shape)}")
+    for name, row in (("advantage", advantage), ("weight", weight)):
+        if row.shape != logp.shape[:1]:
+            raise ObjectiveError(f"there are {logp.shape[0]} segments but {name} is {tuple(row.shape)}")
+    if mask.dtype != torch.bool:
+        raise ObjectiveError(f"the mask must be bool, not {mask.dtype}")
+    tokens = mask.sum(1)
+    if not bool((tokens > 0).all()):
+        raise ObjectiveError(f"segment {int((tokens == 0).nonzero()[0])} owns no token")
+    return torch.where(mask, logp - logp_old.detach(), torch.zeros_like(logp)), tokens
+
+
+def _clipped_sum(
+    ratio: Tensor,
+    mask: Tensor,
+    tokens: Tensor,
+    advantage: Tensor,
+    weight: Tensor,
+    clip: Clip,
+    correction: Tensor | None,
+) -> Tensor:
+    """- sum over segments of weight x mean over owned tokens of correction x min(ratio A, clip(ratio) A)."""
+    gain = torch.minimum(
+        ratio * advantage[:, None], ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage[:, None]
+    )
+    if correction is not None:
+        gain = gain * correction.detach()
+    per_segment = torch.where(mask, gain, torch.zeros_like(gain)).sum(1) / tokens
+    return -(weight * per_segment).sum()
+
+
+def _binds(ratio: Tensor, advantage: Tensor, clip: Clip) -> Tensor:
+    """True where the clip takes the gradient away."""
+    return ((advantage > 0) & (ratio > 1.0 + clip.high)) | ((advantage < 0) & (ratio < 1.0 - clip.low))
+
+
+def _metrics(ratio: Tensor, clipped: Tensor, delta: Tensor) -> dict[str, Mean]:
+    k3 = torch.expm1(delta) - delta
+    return {
+        "ratio/mean": Mean(float(ratio.sum()), float(ratio.numel())),
+        "ratio/clipped": Mean(float(clipped.sum()), float(clipped.numel())),
+        "ratio/k3": Mean(float(k3.sum()), float(k3.numel())),
+    }

@@ -1,0 +1,314 @@
+"""One round's update: recompute, prove, then (and only then) step."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lego.config.schema import TrainSection
+from lego.engine.base import FloatArray
+from lego.errors import ConfigError, TrainerError
+from lego.objective.correction import Proof, proof, token_tis
+from lego.objective.losses import OBJECTIVES, Clip, Mean
+from lego.trainer.batch import Batch, TrainSegment, check, pack, split_trials
+from lego.trainer.checkpoint import NOTES_FILE, OPTIMIZER_FILE, copy_companions, write_whole
+from lego.trainer.gate import refusal
+from lego.trainer.optimizer import Optimizer
+from lego.trainer.policy import Policy
+
+WORST_TOKENS = 20
+
+Progress = Callable[[int, int], None]
+"""Called with micro-batches done and in all."""
+
+
+@dataclass(frozen=True)
+class TokenGap:
+    """A sampled token that trainer and engine disagree on; position counts in the segment's ids, log-probs are nats."""
+
+    trial_id: int
+    segment: int
+    position: int
+    token: int
+    logp_train: float
+    logp_engine: float
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a step did. metrics: by name (lego.metrics). refused: why the weights were left alone, or None.
+
+    worst: the tokens with the largest gap, as `TokenGap` fields, largest first; `segment` counts in the list given.
+    """
+
+    metrics: dict[str, float]
+    refused: str | None = None
+    worst: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Trainer:
+    """A policy being trained: float32 weights, AdamW, the run's objective.
+
+    policy_dir: a Hugging Face folder; a checkpoint of ours brings its optimizer state along.
+    temperature: what the segments were sampled at (> 0); every log-prob is of softmax(logits / temperature).
+    threads: torch's, for the whole process; 0 leaves its default. seed: of the order of mini-batches.
+    The model is scored with dropout off, so pi_old is pi at ratio 1 to the last bit.
+    """
+
+    def __init__(
+        self,
+        policy_dir: Path | str,
+        section: TrainSection,
+        *,
+        temperature: float = 1.0,
+        seed: int = 0,
+        dtype: str = "float32",
+        device: str = "auto",
+        threads: int = 0,
+    ) -> None:
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise ConfigError(
+                f"rollout.temperature: {temperature} cannot be trained on: a greedy choice has no probability",
+                hint="sample training rounds at a temperature above 0",
+            )
+        if section.objective.name not in OBJECTIVES:
+            raise ConfigError(
+                f"train.objective.name: {section.objective.name} is not known", hint=f"one of {', '.join(OBJECTIVES)}"
+            )
+        if threads:
+            torch.set_num_threads(threads)
+        self.folder = Path(policy_dir)
+        self.section = section
+        self.temperature = temperature
+        self.seed = seed
+        self.policy = Policy(self.folder, dtype=dtype, device=device)
+        self.optimizer = Optimizer(self.policy.model, section.optimizer)
+        if (self.folder / OPTIMIZER_FILE).is_file():
+            self.optimizer.load(self.folder / OPTIMIZER_FILE)
+
+    def score(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> list[FloatArray]:
+        """Log-probs of each segment's owned ids under the weights as they are: one [n] float32 a segment, else 0."""
+        check(segments, self.policy.vocabulary)
+        scored = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
+        batches = pack(segments, self.section.micro_batch_tokens)
+        for done, batch in enumerate(batches, start=1):
+            with torch.no_grad():
+                _scatter(scored, batch, self._logprobs(batch))
+            if on_progress:
+                on_progress(done, len(batches))
+        return scored
+
+    def step(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> StepReport:
+        """Train on one round's segments: `train.minibatches` optimizer steps, or none at all.
+
+        Before the first of them the recomputed log-probs are held against the engine's (train.gate). Refused, with
+        weights and optimizer untouched: a gap over the gate, a log-prob or gradient that is not finite, nothing
+        with an advantage. Raises TrainerError on segments that break an invariant or were not sampled from a policy.
+        """
+        started = time.perf_counter()
+        check(segments, self.policy.vocabulary)
+        scripted = sorted({segment.trial_id for segment in segments if segment.sampler != "policy"})
+        if scripted:
+            raise TrainerError(f"trial {scripted[0]} was scripted: its tokens were not sampled from a policy")
+        report = self._step(segments, on_progress) if segments else StepReport({}, "there is no segment to train on")
+        seconds = time.perf_counter() - started
+        tokens = sum(int(segment.mask.sum()) for segment in segments)
+        counts = {
+            "step/segments": float(len(segments)),
+            "step/trials": float(len({segment.trial_id for segment in segments})),
+            "step/tokens": float(tokens),
+            "step/padded_tokens": float(sum(b.ids.numel() for b in pack(segments, self.section.micro_batch_tokens))),
+            "step/seconds": seconds,
+            "step/tokens_per_second": tokens / seconds,
+        }
+        return StepReport(report.metrics | counts, report.refused, report.worst)
+
+    def _step(self, segments: Sequence[TrainSegment], on_progress: Progress | None) -> StepReport:
+        if not any(segment.advantage for segment in segments):
+            return StepReport({}, "no segment has an advantage: there is no gradient")
+        parts = split_trials(segments, self.section.minibatches, hash_seed(self.seed, self.optimizer.steps))
+        number = {id(segment): i for i, segment in enumerate(segments)}
+        old: list[FloatArray] | None = None
+        if len(parts) > 1:
+            # Later mini-batches meet moved weights, so pi_old of all of them is taken, and proven, now.
+            old = self.score(segments, on_progress)
+            verdict = self._prove(segments, old)
+            if verdict.refused:
+                return verdict
+        gathered: dict[str, Mean] = defaultdict(Mean)
+        verdict = StepReport({})
+        for which, part in enumerate(parts):
+            recorded = [old[number[id(segment)]] for segment in part] if old else None
+            scored, metrics = self._accumulate(part, recorded, on_progress)
+            if old is None:
+                verdict = self._prove(segments, scored)
+            elif which == 0:
+                verdict = self._prove(segments, old)
+            if verdict.refused:
+                self.optimizer.forget()
+                return verdict
+            lr, norm = self.optimizer.lr, self.optimizer.clip()
+            if not math.isfinite(norm):
+                self.optimizer.forget()
+                if which:
+                    raise TrainerError(
+                        f"the gradient of mini-batch {which + 1} is not finite and earlier ones were stepped on",
+                        hint="lower train.optimizer.lr; the checkpoint on disk is untouched",
+                    )
+                return StepReport(verdict.metrics, "the gradient is not finite", verdict.worst)
+            self.optimizer.step()
+            _add(gathered, metrics | {"step/grad_norm": Mean(norm, 1), "step/lr": Mean(lr, 1)})
+        values = {name: mean.value for name, mean in gathered.items()}
+        return StepReport(verdict.metrics | values, None, verdict.worst)
+
+    def _accumulate(
+        self, segments: Sequence[TrainSegment], old: Sequence[FloatArray] | None, on_progress: Progress | None
+    ) -> tuple[list[FloatArray], dict[str, Mean]]:
+        """Add up the gradient of one mini-batch; returns its log-probs (one [n] a segment) and metrics.
+
+        `old` None: pi_old is pi itself, so the recomputation is this very forward pass.
+        """
+        section = self.section
+        objective = OBJECTIVES[section.objective.name]
+        clip = Clip(section.objective.clip_low, section.objective.clip_high)
+        bypass = section.correction.old == "bypass"
+        trials = len({segment.trial_id for segment in segments})
+        scored = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
+        metrics: dict[str, Mean] = defaultdict(Mean)
+        batches = self._by_use(segments)
+        self.optimizer.forget()
+        for done, (batch, learns) in enumerate(batches, start=1):
+            with torch.set_grad_enabled(learns):
+                logp = self._logprobs(batch)
+            _scatter(scored, batch, logp)
+            if learns:
+                rows = self._to_device(batch)
+                if bypass:
+                    logp_old = rows.logprobs
+                elif old is None:
+                    logp_old = logp.detach()
+                else:
+                    logp_old = _gather(old, batch).to(logp.device)
+                factor = None
+                if section.correction.token_tis and not bypass:  # in bypass the ratio already is pi / mu
+                    factor, met = token_tis(logp_old, rows.logprobs, rows.mask, section.correction.token_tis)
+                    _add(metrics, {"tis/capped": met})
+                result = objective(logp, logp_old, rows.mask, rows.advantage, rows.weight / trials, clip, factor)
+                result.loss.backward()  # type: ignore[no-untyped-call]
+                _add(metrics, {"step/loss": Mean(float(result.loss.detach()), 0.0)} | dict(result.metrics))
+            if on_progress:
+                on_progress(done, len(batches))
+        metrics["step/loss"] = Mean(metrics["step/loss"].total, 1)
+        return scored, metrics
+
+    def _by_use(self, segments: Sequence[TrainSegment]) -> list[tuple[Batch, bool]]:
+        """Micro-batches, and whether each has a gradient: with no advantage a segment is only scored, for the proof."""
+        packed: list[tuple[Batch, bool]] = []
+        for learns in (True, False):
+            chosen = [i for i, segment in enumerate(segments) if bool(segment.advantage) is learns]
+            for batch in pack([segments[i] for i in chosen], self.section.micro_batch_tokens):
+                whole = tuple(chosen[i] for i in batch.index)
+                packed.append((Batch(batch.ids, batch.mask, batch.logprobs, batch.advantage, batch.weight, whole), learns))
+        return packed
+
+    def _prove(self, segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> StepReport:
+        """The proof numbers of these log-probs, and the gate's refusal if there is one."""
+        train = np.concatenate([row[segment.mask] for row, segment in zip(scored, segments, strict=True)])
+        engine = np.concatenate([segment.logprobs[segment.mask] for segment in segments])
+        worst = _worst(segments, scored)
+        if not np.isfinite(train).all():
+            return StepReport({}, f"{int((~np.isfinite(train)).sum())} log-probs of the trainer are not finite", worst)
+        numbers: Proof = proof(train, engine)
+        return StepReport(numbers.metrics(), refusal(numbers, self.section.gate) or None, worst)
+
+    def _logprobs(self, batch: Batch) -> Tensor:
+        device = self.policy.device
+        return self.policy.logprobs(batch.ids.to(device), batch.mask.to(device), self.temperature)
+
+    def _to_device(self, batch: Batch) -> Batch:
+        device = self.policy.device
+        return Batch(
+            batch.ids.to(device),
+            batch.mask.to(device),
+            batch.logprobs.to(device),
+            batch.advantage.to(device),
+            batch.weight.to(device),
+            batch.index,
+        )
+
+    def save(self, target: Path | str, *, notes: Mapping[str, Any] | None = None, optimizer: bool = True) -> None:
+        """Write the policy as a Hugging Face folder, tokenizer included, whole or not at all (fsync, rename).
+
+        optimizer: keep the optimizer's state for the next step. notes: put into trainer.json.
+        Raises TrainerError when the disk refuses.
+        """
+
+        def write(folder: Path) -> None:
+            self.policy.model.save_pretrained(folder)
+            copy_companions(self.folder, folder)
+            if optimizer:
+                self.optimizer.save(folder / OPTIMIZER_FILE)
+            about = {"optimizer_steps": self.optimizer.steps, "train": asdict(self.section), **(notes or {})}
+            (folder / NOTES_FILE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+        write_whole(Path(target), write)
+
+
+def hash_seed(seed: int, step: int) -> int:
+    """A seed of its own for each step, the same whenever that step is taken again."""
+    return int(np.random.SeedSequence([seed & 0xFFFFFFFF, step]).generate_state(1)[0])
+
+
+def _add(into: dict[str, Mean], metrics: Mapping[str, Mean]) -> None:
+    for name, mean in metrics.items():
+        into[name] = into[name].plus(mean)
+
+
+def _scatter(into: list[FloatArray], batch: Batch, logp: Tensor) -> None:
+    rows = logp.detach().float().cpu().numpy()
+    for row, index in zip(rows, batch.index, strict=True):
+        n = min(len(row), len(into[index]))
+        into[index][:n] = row[:n]
+
+
+def _gather(rows: Sequence[FloatArray], batch: Batch) -> Tensor:
+    grid = torch.zeros(batch.ids.shape, dtype=torch.float32)
+    for place, index in enumerate(batch.index):
+        n = min(grid.shape[1], len(rows[index]))
+        grid[place, :n] = torch.from_numpy(rows[index][:n])
+    return grid
+
+
+def _worst(segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> list[dict[str, Any]]:
+    return [asdict(gap) for gap in sorted(_gaps(segments, scored), key=_size, reverse=True)[:WORST_TOKENS]]
+
+
+def _gaps(segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> Iterable[TokenGap]:
+    """Each segment's largest gaps; no more of one segment than could be shown."""
+    for number, (segment, row) in enumerate(zip(segments, scored, strict=True)):
+        distance = np.where(segment.mask, np.nan_to_num(np.abs(row - segment.logprobs), nan=np.inf), -1.0)
+        for position in np.argsort(-distance, kind="stable")[:WORST_TOKENS]:
+            if segment.mask[position]:
+                yield TokenGap(
+                    trial_id=segment.trial_id,
+                    segment=number,
+                    position=int(position),
+                    token=int(segment.ids[position]),
+                    logp_train=float(row[position]),
+                    logp_engine=float(segment.logprobs[position]),
+                )
+
+
+def _size(gap: TokenGap) -> float:
+    distance = abs(gap.logp_train - gap.logp_engine)
+    return distance if math.isfinite(distance) else math.inf
