@@ -1,0 +1,43 @@
+"""The array types and small words that the token stream is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float32]
+BoolArray = npt.NDArray[np.bool_]
+
+Finish = Literal["stop", "length", "abort"]
+Kind = Literal["main", "subagent", "auxiliary"]
+Sampler = Literal["policy", "script"]
+
+
+class Fate(StrEnum):
+    """What became of a reply.
+
+    delivered: the harness received it whole. abandoned: it did not (client gone, stream cut); out of the loss.
+    superseded: delivered, then deleted, rewritten or asked again by the harness; in the loss.
+    """
+
+    DELIVERED = "delivered"
+    ABANDONED = "abandoned"
+    SUPERSEDED = "superseded"
+
+
+def as_ids(ids: Sequence[int] | IntArray) -> IntArray:
+    """`ids` as [n] int32; no copy where it already is one."""
+    return np.asarray(ids, dtype=np.int32)
+
+
+def common_prefix(a: IntArray, b: IntArray) -> int:
+    """Length of the longest common prefix of two id sequences."""
+    n = min(len(a), len(b))
+    differ = a[:n] != b[:n]
+    first = int(differ.argmax()) if n else 0
+    return first if n and differ[first] else n

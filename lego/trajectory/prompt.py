@@ -1,0 +1,79 @@
+"""From a request to the ids the policy sees, and from a finished generation to a call of the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lego.trajectory.arrays import Fate, Finish, FloatArray, IntArray, Kind, Sampler
+from lego.trajectory.messages import Message, Tool
+from lego.trajectory.render import Rendering
+from lego.trajectory.tree import Call, CallTree, Place
+
+HistoryPolicy = Literal["raw", "template"]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A request, placed and rendered.
+
+    ids: [n] int32, the whole prompt. The first `shared` of them are the parent's. `how`: continued (shares all of
+    the parent's prompt and completion), forked (shares less) or root. `spliced`: replies recognised in a history
+    that was rendered afresh and put in by their raw ids; `rerendered`: recognised, but rendered from text.
+    `superseded`: seqs whose fate this request changed.
+    """
+
+    ids: IntArray
+    parent: Call | None
+    shared: int
+    how: Literal["continued", "forked", "root"]
+    place: Place
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    spliced: int = 0
+    rerendered: int = 0
+    superseded: tuple[int, ...] = ()
+
+    @property
+    def added_ids(self) -> IntArray:
+        """What this prompt adds to its parent, [n - shared] int32."""
+        return self.ids[self.shared :]
+
+    def enter(
+        self,
+        tree: CallTree,
+        completion_ids: Sequence[int] | IntArray,
+        logprobs: Sequence[float] | FloatArray | None,
+        finish: Finish,
+        reply: Message,
+        *,
+        seq: int | None = None,
+        fate: Fate = Fate.DELIVERED,
+        kind: Kind = "main",
+        sampler: Sampler = "policy",
+        policy_version: int = 0,
+    ) -> Call:
+        """Enter the finished call into `tree`. `reply` is what the harness was sent, minted tool-call ids and all."""
+        return tree.add(
+            self.parent, self.shared, self.added_ids, completion_ids, logprobs, finish,
+            place=self.place, messages=self.messages, tools=self.tools, reply=reply, seq=seq, fate=fate, kind=kind,
+            sampler=sampler, policy_version=policy_version,
+        )
+
+
+def compose(
+    tree: CallTree,
+    rendering: Rendering,
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    history: HistoryPolicy = "raw",
+) -> Prompt:
+    """Place a request in the tree and build its prompt; settle the fates of the replies it supersedes.
+
+    `raw`: a continued call keeps every sampled id of its parent and only new messages are rendered; where that
+    cannot be proven the history is rendered afresh with recognised replies spliced in by their raw ids.
+    `template`: what a stock server would render, always afresh, and attached where it shares ids.
+    Raises RenderError where the family cannot express the messages.
+    """
+    raise NotImplementedError
