@@ -7,6 +7,7 @@ people write them ("60s", "512m"); `lego.units` reads them.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,8 +17,7 @@ Tag = Literal["identity", "tunable", "machine"]
 def _tagged(tag: Tag, default: Any, doc: str) -> Any:
     metadata = {"tag": tag, "doc": doc}
     if isinstance(default, list | dict) or hasattr(default, "__dataclass_fields__"):
-        value = default
-        return field(default_factory=lambda: type(value)(value) if isinstance(value, list | dict) else value, metadata=metadata)
+        return field(default_factory=lambda: copy.deepcopy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
