@@ -22,6 +22,12 @@ class TrialClock:
         self._pauses = 0
         self._paused_since = 0.0
 
+    def restart(self) -> None:
+        """Count from now: the work itself begins only now."""
+        self._started = self._now()
+        self._paused_total = 0.0
+        self._paused_since = self._started
+
     @contextmanager
     def pause(self) -> Iterator[None]:
         if self._pauses == 0:
