@@ -28,7 +28,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes (>= 0) of "512m", "1g", "1.5GiB"; units are powers of 1024 and a bare number is bytes. Raises ConfigError."""
+    """Bytes (>= 0) of "512m", "1g", "1.5GiB"; units are powers of 1024, a bare number is bytes. Raises ConfigError."""
     match = _SIZE.fullmatch(text.replace(" ", "").lower())
     if match is None:
         raise ConfigError(f"{text!r} is not a size", hint="write it like 512m or 1g")

@@ -1,4 +1,4 @@
-"""The schema seen as a list of keys: what `config show`, `init`, the loader and the run database walk."""
+"""The schema seen as a list of settings: what `config show`, `init`, the loader and the run database walk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lego.config.schema import Config, Tag
 
 
 @dataclass(frozen=True)
-class Key:
+class Setting:
     """One setting. `key` is dotted ("train.optimizer.lr"); lists and free mappings are one setting as a whole."""
 
     key: str
@@ -61,23 +61,23 @@ def sections(section: Any = None, prefix: str = "") -> Iterator[tuple[str, type]
             yield from sections(kind, _join(prefix, name))
 
 
-def keys() -> list[Key]:
+def settings() -> list[Setting]:
     """Every setting of a run config, in the order of the schema, with the default it has in its place."""
     return list(_walk(Config, Config(), ""))
 
 
-def _walk(section: type, defaults: Any, prefix: str) -> Iterator[Key]:
+def _walk(section: type, defaults: Any, prefix: str) -> Iterator[Setting]:
     for name, (kind, field) in section_fields(section).items():
         key, default = _join(prefix, name), getattr(defaults, name)
         if is_section(kind):
             yield from _walk(kind, default, key)
         else:
-            yield Key(key, kind, field.metadata["tag"], field.metadata["doc"], default)
+            yield Setting(key, kind, field.metadata["tag"], field.metadata["doc"], default)
 
 
 def tags() -> dict[str, Tag]:
     """Dotted key -> identity | tunable | machine."""
-    return {key.key: key.tag for key in keys()}
+    return {setting.key: setting.tag for setting in settings()}
 
 
 def resolved(config: Config) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def resolved(config: Config) -> dict[str, Any]:
 def flat(config: Config) -> dict[str, Any]:
     """Dotted key -> plain value, with exactly the keys of `tags()`."""
     tree = resolved(config)
-    return {key.key: _get(tree, key.key) for key in keys()}
+    return {setting.key: _get(tree, setting.key) for setting in settings()}
 
 
 def _get(tree: Any, key: str) -> Any:

@@ -63,7 +63,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
 
 
 def _place_of(key: str) -> Place:
-    """The place that a dotted key names, as the schema reads it: `tasks.train[0].seed`, `images.base_map.python:3.11`."""
+    """The place a dotted key names, as the schema reads it: `tasks.train[0].seed`, `images.base_map.python:3.11`."""
     place: list[str | int] = []
     kind: Any = Config
     rest = key
@@ -117,7 +117,7 @@ def _step(here: Any, part: str | int, place: Place) -> Any:
     inner = here.get(part)
     if inner is None:
         # A free mapping that the file leaves out starts from its default, so that an override adds to it.
-        defaults = {setting.key: setting.default for setting in fields.keys()}
+        defaults = {setting.key: setting.default for setting in fields.settings()}
         inner = here[part] = copy.deepcopy(defaults.get(dotted_name(place), {}))
     if not isinstance(inner, dict | list):
         raise ConfigError(f"{dotted_name(place)}: has no keys of its own ({COMMAND_LINE})")
@@ -147,7 +147,7 @@ def _kind_at(place: Place) -> Any:
 def _build(data: dict[str, Any], origin: dict[str, str]) -> Config:
     try:
         tree = OmegaConf.structured(Config)
-        for setting in fields.keys():
+        for setting in fields.settings():
             element = fields.element_type(setting.type)
             if element is not None and _present(data, setting.key):
                 # What the file says replaces a free mapping's default; merging would keep the default's entries.

@@ -183,7 +183,7 @@ def _rollout(config: Config) -> Iterator[Problem]:
         yield Problem("harness", "name at least one harness, like tiny-agent: 1.0")
     for name, weight in config.harness.items():
         if weight <= 0:
-            yield Problem(f"harness.{name}", f"a weight must be more than 0, and is {weight:g}; leave the line out instead")
+            yield Problem(f"harness.{name}", f"a weight must be more than 0, and is {weight:g}; leave it out instead")
     rollout, context = config.rollout, config.policy.context
     if rollout.max_output_tokens >= context:
         yield Problem(
@@ -193,7 +193,7 @@ def _rollout(config: Config) -> Iterator[Problem]:
     if 0 < rollout.max_total_tokens < rollout.max_output_tokens:
         yield Problem(
             "rollout.max_total_tokens",
-            f"{rollout.max_total_tokens} is less than rollout.max_output_tokens ({rollout.max_output_tokens}) of one call",
+            f"{rollout.max_total_tokens} is less than one call's rollout.max_output_tokens ({rollout.max_output_tokens})",
         )
     if config.engine.kind != "scripted" and config.tasks.train and rollout.samples_per_task == 1:
         yield Problem(

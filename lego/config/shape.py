@@ -92,7 +92,7 @@ def nearest(key: str, place: Place, known: Any) -> str:
     beside = difflib.get_close_matches(key, list(known), n=1, cutoff=0.6)
     if beside:
         return dotted_name((*place, beside[0]))
-    names = [name for name, _ in fields.sections() if name] + [setting.key for setting in fields.keys()]
+    names = [name for name, _ in fields.sections() if name] + [setting.key for setting in fields.settings()]
     by_tail: dict[str, str] = {}
     for name in names:
         by_tail.setdefault(name.rsplit(".", 1)[-1], name)
