@@ -97,3 +97,17 @@ def policy(store: Store, version: int | None = None) -> PolicyRef | None:
 
 def policies(store: Store) -> list[Row]:
     return store.rows("SELECT * FROM policies ORDER BY version")
+
+
+def removable_policies(store: Store, keep: int) -> list[Row]:
+    """Made policies beyond the newest `keep` + 1 that no open round needs; the starting model is never among them."""
+    return store.rows(
+        "SELECT * FROM policies WHERE made_by != 'start' AND removed_at IS NULL"
+        " AND version < (SELECT max(version) FROM policies) - ?"
+        " AND version NOT IN (SELECT policy_version FROM rounds WHERE status = 'open') ORDER BY version",
+        (keep,),
+    )
+
+
+def mark_removed(store: Store, version: int) -> None:
+    store.execute("UPDATE policies SET removed_at = ? WHERE version = ?", (now(), version))

@@ -1,0 +1,122 @@
+"""One round becomes one step: samples committed first, then the step, then the next policy, in one transaction."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lego.config.schema import Config
+from lego.engine.digest import folder_digest
+from lego.errors import GateError, TrainerError
+from lego.policy import PolicyRef
+from lego.rundb import calls, catalogue, rounds, training
+from lego.rundb.rounds import Round
+from lego.rundb.store import Store
+from lego.trainer.assemble import Assembly, assemble, assemble_demonstrations, assemble_solved
+from lego.trainer.sft import SftProgress, run_sft
+from lego.trainer.step import Trainer
+
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a round. `status` is done, skipped or refused; `policy` is the new version, if there is one."""
+
+    step: int
+    status: str
+    reason: str
+    policy: PolicyRef | None
+    metrics: Mapping[str, float]
+    worst: list[dict[str, Any]] = field(default_factory=list)
+
+
+def train_round(store: Store, round_: Round, config: Config, folder: Path, on_progress: OnProgress) -> Outcome:
+    """Train on a finished, verified round and close it. `folder` is where policies are kept.
+
+    A round without an advantage closes as skipped. Raises GateError when the proof gate refuses the step (the round
+    closes as refused, the weights stay), TrainerError when the round is not complete.
+    """
+    current = catalogue.policy(store)
+    assert current is not None, "a round cannot exist before a policy"
+    assembly = assemble(store, round_, config)
+    step = training.begin_step(store, round_id=round_.id, kind="rl", policy_from=current.version, samples=assembly.rows)
+    counts = {name: float(count) for name, count in assembly.counts.items()}
+    if not any(segment.advantage for segment in assembly.segments):
+        reason = "no trial has an advantage: nothing to learn from" if assembly.segments else "no trainable trial"
+        return _close(store, round_, config, Outcome(step, "skipped", reason, None, counts))
+    trainer = _trainer(current, config, step, float(round_.settings["temperature"]))
+    report = trainer.step(assembly.segments, on_progress)
+    metrics = {**report.metrics, **counts}
+    if report.refused:
+        outcome = _close(store, round_, config, Outcome(step, "refused", report.refused, None, metrics, report.worst))
+        raise GateError(f"step {outcome.step} refused: {outcome.reason}", hint="lego status shows the tokens that differ most")
+    target = folder / str(current.version + 1)
+    trainer.save(target, notes={"step": step, "parent": current.version})
+    return _close(store, round_, config, Outcome(step, "done", "", None, metrics, report.worst), current, target, "train")
+
+
+def teach_round(store: Store, round_: Round, config: Config, folder: Path,
+                on_progress: Callable[[SftProgress], None]) -> Outcome:
+    """Supervised fine-tuning on a round of demonstrations, or (sft.source solved) on the solved trials so far."""
+    current = catalogue.policy(store)
+    assert current is not None, "a round cannot exist before a policy"
+    assembly = _taught(store, round_, config)
+    if not assembly.segments:
+        raise TrainerError("there is no demonstration to learn from", hint="lego status says why its trials failed", fault="user")
+    step = training.begin_step(store, round_id=round_.id, kind="sft", policy_from=current.version, samples=assembly.rows)
+    trainer = _trainer(current, config, step, 1.0)
+    report = run_sft(trainer, assembly.segments, config.sft, on_progress)
+    metrics = {**report.metrics, **{name: float(count) for name, count in assembly.counts.items()}}
+    target = folder / str(current.version + 1)
+    # The next step's objective is another one: its optimizer starts afresh.
+    trainer.save(target, notes={"step": step, "parent": current.version}, optimizer=False)
+    return _close(store, round_, config, Outcome(step, "done", "", None, metrics), current, target, "sft")
+
+
+def _taught(store: Store, round_: Round, config: Config) -> Assembly:
+    if config.sft.source == "solved":
+        closed = [other for other in rounds.all_rounds(store) if other.kind == "train" and not other.open]
+        return assemble_solved(store, closed)
+    return assemble_demonstrations(store, round_)
+
+
+def _trainer(policy: PolicyRef, config: Config, step: int, temperature: float) -> Trainer:
+    engine = config.engine
+    return Trainer(
+        policy.path, config.train, temperature=temperature, seed=config.run.seed + step, dtype=engine.dtype,
+        device=engine.device, threads=engine.threads,
+    )  # fmt: skip
+
+
+def _close(store: Store, round_: Round, config: Config, outcome: Outcome, parent: PolicyRef | None = None,
+           target: Path | None = None, made_by: str = "") -> Outcome:
+    """The new policy, the step's end and the round's end, all or nothing."""
+    digest = folder_digest(target) if target else ""
+    with store.write():
+        policy = None
+        if target is not None and parent is not None:
+            policy = catalogue.add_policy(store, parent=parent.version, path=str(target), digest=digest, made_by=made_by)
+        training.end_step(
+            store, outcome.step, status=outcome.status, reason=outcome.reason,
+            policy_to=policy.version if policy else None, metrics=outcome.metrics, worst=outcome.worst,
+        )  # fmt: skip
+        rounds.close_round(store, round_.id, outcome.reason or outcome.status)
+        if config.retention.tokens == "drop":
+            calls.drop_tokens(store, round_.id)
+    if policy:
+        _retain(store, config)
+    return Outcome(outcome.step, outcome.status, outcome.reason, policy, outcome.metrics, outcome.worst)
+
+
+def _retain(store: Store, config: Config) -> None:
+    """Remove the checkpoints that the retention rule lets go: never the first, the newest, or one still to evaluate."""
+    keep = config.retention.policies
+    if not keep:
+        return
+    for row in catalogue.removable_policies(store, keep):
+        catalogue.mark_removed(store, row["version"])
+        shutil.rmtree(row["path"], ignore_errors=True)

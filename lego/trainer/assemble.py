@@ -1,0 +1,152 @@
+"""From a round's rows to the segments a step is made of: every exclusion is a row with its reason."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Literal
+
+from lego.config.schema import Config
+from lego.errors import TrainerError
+from lego.objective.advantages import group_advantages, segment_weights
+from lego.rundb import calls, trials, verdicts
+from lego.rundb.rounds import Round
+from lego.rundb.store import Row, Store
+from lego.rundb.training import SampleRow
+from lego.trainer.batch import TrainSegment
+from lego.trajectory.arrays import Fate
+from lego.trajectory.segments import Keep, Segmentation, segments
+from lego.trajectory.tree import CallRow, rebuild
+
+TRUNCATED = ("timeout", "turns", "tokens")
+"""Endings by which a limit, not the agent, ended the trial."""
+
+MAX_VERIFY_ATTEMPTS = 3
+"""A verification that failed on infrastructure this often leaves its trial without a reward."""
+
+Sampler = Literal["policy", "script"]
+
+
+@dataclass
+class Assembly:
+    """`segments` enter the step; `rows` are all samples, the dropped ones with why; `counts` say what happened."""
+
+    segments: list[TrainSegment] = field(default_factory=list)
+    rows: list[SampleRow] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, trial: Row, verdict_id: int | None, cut: Segmentation, advantage: float, sampler: Sampler, group: str) -> None:
+        """Enter one trial's segments; together they weigh 1."""
+        weights = segment_weights([segment.sampled for segment in cut.segments]) if cut.segments else []
+        for number, (segment, weight) in enumerate(zip(cut.segments, weights, strict=True)):
+            self.rows.append(SampleRow(trial["id"], verdict_id, number, advantage, weight, segment.sampled))
+            self.segments.append(
+                TrainSegment(trial["id"], segment.ids, segment.mask, segment.logprobs, advantage, weight, group, sampler)
+            )
+        for number, reason in enumerate(cut.dropped, start=len(cut.segments)):
+            self.rows.append(SampleRow(trial["id"], verdict_id, number, advantage, 0.0, 0, reason))
+            self.counts["dropped/invariant"] += 1
+        for reason, tokens in cut.excluded.items():
+            self.counts[f"excluded_tokens/{reason}"] += tokens
+
+    def drop(self, trial: Row, reason: str) -> None:
+        """A whole trial that stays out of the loss."""
+        self.rows.append(SampleRow(trial["id"], trial.get("verdict_id"), 0, 0.0, 0.0, 0, reason))
+        self.counts[f"dropped/{reason}"] += 1
+
+
+def assemble(store: Store, round_: Round, config: Config) -> Assembly:
+    """The samples of a finished, verified round. A group is (round, task, harness); only graded members count.
+
+    Raises TrainerError while trials are still to be run or verified.
+    """
+    _require_complete(store, round_)
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in verdicts.graded(store, round_.id):
+        groups[row["task_id"], row["harness"]].append(row)
+    out = Assembly()
+    for (task, harness), members in groups.items():
+        rewards = [_reward(row, config) for row in members]
+        result = group_advantages(rewards, config.train.objective.advantage_std)
+        out.counts[f"groups/{result.state}"] += 1
+        for row, reward, advantage in zip(members, rewards, result.values, strict=True):
+            reason = _dropped(row, reward, advantage, result.state, config)
+            if reason:
+                out.drop(row, reason)
+            else:
+                assert advantage is not None
+                cut = cut_trial(store, row["id"], "policy")
+                out.add(row, row["verdict_id"], cut, advantage, "policy", f"{round_.id}/{task}/{harness}")
+    return out
+
+
+def assemble_demonstrations(store: Store, round_: Round) -> Assembly:
+    """Scripted trials as supervised samples: every finished one, whatever its reward, the script's tokens trained."""
+    _require_complete(store, round_)
+    out = Assembly()
+    for row in verdicts.graded(store, round_.id):
+        if row["ending"] != "exit":
+            out.drop(row, f"ended by {row['ending']}")
+        else:
+            out.add(row, row["verdict_id"], cut_trial(store, row["id"], "script"), 0.0, "script", row["task_id"])
+    return out
+
+
+def assemble_solved(store: Store, rounds: list[Round]) -> Assembly:
+    """The policy's own trials with reward 1, of closed training rounds, as supervised samples."""
+    out = Assembly()
+    for round_ in rounds:
+        for row in verdicts.graded(store, round_.id):
+            if row["reward"] == 1.0 and not json.loads(row["tamper"]):
+                out.add(row, row["verdict_id"], cut_trial(store, row["id"], "policy"), 0.0, "policy", row["task_id"])
+    return out
+
+
+def cut_trial(store: Store, trial_id: int, sampler: Sampler) -> Segmentation:
+    """The segments of one stored trial."""
+    recorded = [row for row in calls.of_trial(store, trial_id) if row["kind"] != "rejected"]
+    if any(row["completion_ids"] is None for row in recorded):
+        raise TrainerError(f"the token data of trial {trial_id} was removed by the retention rule", fault="user")
+    return segments(rebuild(_call_row(row) for row in recorded), Keep(sampler=sampler))
+
+
+def _call_row(row: Row) -> CallRow:
+    return CallRow(
+        seq=row["seq"], parent_seq=row["parent_seq"], shared=row["shared"], added_prompt_ids=row["added_prompt_ids"],
+        completion_ids=row["completion_ids"], logprobs=row["logprobs"], finish=row["finish"], fate=Fate(row["fate"]),
+        kind=row["kind"], sampler=row["sampler"], policy_version=row["policy_version"],
+    )  # fmt: skip
+
+
+def _reward(row: Row, config: Config) -> float | None:
+    """The reward as the group's statistics see it; None for a trial that enters none."""
+    if row["reward"] is None:
+        return None
+    tampered = bool(json.loads(row["tamper"]))
+    if tampered and config.verify.tamper == "exclude":
+        return None
+    if tampered and config.verify.tamper == "penalise":
+        return 0.0
+    if row["ending"] in TRUNCATED and config.train.truncated == "penalise":
+        return 0.0
+    return float(row["reward"])
+
+
+def _dropped(row: Row, reward: float | None, advantage: float | None, state: str, config: Config) -> str:
+    if reward is None:
+        return "verifier fault" if row["reward"] is None else "tamper"
+    if state == "skipped" or advantage is None:
+        return "fewer than two graded in its group"
+    if row["ending"] in TRUNCATED and config.train.truncated == "mask":
+        return f"truncated by {row['ending']}"
+    return ""
+
+
+def _require_complete(store: Store, round_: Round) -> None:
+    left = trials.unfinished(store, round_.id)
+    if left:
+        raise TrainerError(f"round {round_.ordinal} has {left} trials to run", hint="lego rollout, then lego verify", fault="user")
+    unverified = verdicts.waiting(store, round_.id, MAX_VERIFY_ATTEMPTS)
+    if unverified:
+        raise TrainerError(f"round {round_.ordinal} has {unverified} trials to verify", hint="lego verify", fault="user")
