@@ -1,0 +1,239 @@
+"""OpenAI Chat Completions: requests read, replies and errors written, streamed and whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lego.engine.base import Finish
+from lego.proxy.dialect import Ask, Mint, Problem, Usage
+from lego.trajectory.messages import Message, Role, Tool, ToolCall
+from lego.trajectory.parse import CallArguments, CallStart, Delta, TextDelta, ThinkingDelta
+
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_NOT_WISHES = frozenset({"messages", "tools", "functions", "model", "stream", "stream_options", "metadata", "user"})
+_ERROR_TYPES = {
+    "bad_request": ("invalid_request_error", None),
+    "wrong_token": ("invalid_request_error", "invalid_api_key"),
+    "not_found": ("invalid_request_error", "unknown_url"),
+    "context_overflow": ("invalid_request_error", "context_length_exceeded"),
+    "too_large": ("invalid_request_error", "request_too_large"),
+    "engine_fault": ("server_error", "engine_error"),
+    "proxy_fault": ("server_error", "proxy_error"),
+    "cap": ("invalid_request_error", "trial_limit_reached"),
+    "client_gone": ("invalid_request_error", "client_gone"),
+}
+_DONE = b"data: [DONE]\n\n"
+_encode_text = json.dumps
+
+
+class OpenAIChat:
+    """POST /v1/chat/completions."""
+
+    name = "openai-chat"
+    paths: tuple[str, ...] = ("/v1/chat/completions", "/chat/completions")
+
+    def read(self, body: Mapping[str, Any]) -> Ask:
+        messages = _list(body, "messages")
+        if not messages:
+            raise Problem("bad_request", "'messages' must be a non-empty array.", param="messages")
+        if body.get("n") not in (None, 1):
+            raise Problem("bad_request", "'n' must be 1: one reply is sampled for a request.", param="n")
+        options = body.get("stream_options")
+        return Ask(
+            messages=tuple(_message(entry, f"messages[{i}]") for i, entry in enumerate(messages)),
+            tools=_tools(body),
+            model=str(body.get("model") or ""),
+            stream=bool(body.get("stream")),
+            wishes={key: value for key, value in body.items() if key not in _NOT_WISHES and value is not None},
+            stream_usage=isinstance(options, Mapping) and bool(options.get("include_usage")),
+        )
+
+    def writer(self, ask: Ask, mint: Mint, model: str, created: int) -> ChatWriter:
+        return ChatWriter(mint, model, created, ask.stream_usage)
+
+    def problem(self, problem: Problem) -> dict[str, Any]:
+        kind, code = _ERROR_TYPES[problem.kind]
+        message = problem.message
+        param = problem.param
+        if problem.kind == "context_overflow":
+            message = (
+                f"This model's maximum context length is {problem.limit} tokens. However, your messages resulted in "
+                f"{problem.asked} tokens. Please reduce the length of the messages."
+            )
+            param = "messages"
+        return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+class ChatWriter:
+    """One reply as `chat.completion.chunk` events, or as one `chat.completion`."""
+
+    def __init__(self, mint: Mint, model: str, created: int, stream_usage: bool) -> None:
+        self._mint = mint
+        self._stream_usage = stream_usage
+        self._calls = 0
+        self._head = {"id": f"chatcmpl-{mint.response_id}", "created": created, "model": model}
+        base = json.dumps({**self._head, "object": "chat.completion.chunk"})[:-1]
+        tail = ', "usage": null' if stream_usage else ""
+        self._before = base + ', "choices": [{"index": 0, "delta": '
+        self._after = ', "logprobs": null, "finish_reason": null}]' + tail + "}"
+        self._base = base
+
+    def _event(self, delta: str) -> str:
+        return "data: " + self._before + delta + self._after + "\n\n"
+
+    def opening(self) -> bytes:
+        return self._event('{"role": "assistant", "content": ""}').encode()
+
+    def deltas(self, deltas: Sequence[Delta]) -> bytes:
+        events = []
+        for delta in deltas:
+            if isinstance(delta, TextDelta):
+                events.append(self._event('{"content": ' + _encode_text(delta.text) + "}"))
+            elif isinstance(delta, ThinkingDelta):
+                events.append(self._event('{"reasoning_content": ' + _encode_text(delta.text) + "}"))
+            elif isinstance(delta, CallStart):
+                self._calls += 1
+                call = {
+                    "index": delta.index,
+                    "id": self._mint.call_id(delta.index),
+                    "type": "function",
+                    "function": {"name": delta.name, "arguments": ""},
+                }
+                events.append(self._event('{"tool_calls": [' + json.dumps(call) + "]}"))
+            elif isinstance(delta, CallArguments):
+                events.append(
+                    self._event(
+                        f'{{"tool_calls": [{{"index": {delta.index}, "function": {{"arguments": '
+                        + _encode_text(delta.text)
+                        + "}}]}"
+                    )
+                )
+        return "".join(events).encode()
+
+    def closing(self, finish: Finish, usage: Usage) -> bytes:
+        reason = _finish_reason(finish, self._calls)
+        tail = ', "usage": null' if self._stream_usage else ""
+        choice = f'{{"index": 0, "delta": {{}}, "logprobs": null, "finish_reason": "{reason}"}}'
+        last = f'{self._base}, "choices": [{choice}]'
+        events = f"data: {last}{tail}}}\n\n"
+        if self._stream_usage:
+            events += f'data: {self._base}, "choices": [], "usage": {json.dumps(_usage(usage))}}}\n\n'
+        return events.encode() + _DONE
+
+    def failure(self, problem: Problem) -> bytes:
+        return f"data: {json.dumps(OpenAIChat().problem(problem))}\n\n".encode()
+
+    def whole(self, reply: Message, finish: Finish, usage: Usage) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": reply.content, "refusal": None}
+        if reply.reasoning is not None:
+            message["reasoning_content"] = reply.reasoning
+        if reply.tool_calls:
+            message["content"] = reply.content or None
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in reply.tool_calls
+            ]
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": _finish_reason(finish, len(reply.tool_calls)),
+        }
+        return {**self._head, "object": "chat.completion", "choices": [choice], "usage": _usage(usage)}
+
+
+def _finish_reason(finish: Finish, calls: int) -> str:
+    if finish == "stop":
+        return "tool_calls" if calls else "stop"
+    return "length"
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
+
+
+def _list(body: Mapping[str, Any], key: str) -> list[Any]:
+    value = body.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise Problem("bad_request", f"Invalid type for '{key}': expected an array.", param=key)
+    return value
+
+
+def _tools(body: Mapping[str, Any]) -> tuple[Tool, ...]:
+    tools = []
+    for i, entry in enumerate(_list(body, "tools")):
+        where = f"tools[{i}]"
+        function = entry.get("function") if isinstance(entry, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise Problem("bad_request", f"Invalid value for '{where}': expected a function with a name.", param=where)
+        parameters = function.get("parameters") or {}
+        if not isinstance(parameters, dict):
+            raise Problem("bad_request", f"Invalid type for '{where}.function.parameters'.", param=where)
+        tools.append(Tool(function["name"], str(function.get("description") or ""), parameters))
+    return tuple(tools)
+
+
+def _message(entry: Any, where: str) -> Message:
+    if not isinstance(entry, Mapping):
+        raise Problem("bad_request", f"Invalid type for '{where}': expected an object.", param=where)
+    role = _ROLES.get(str(entry.get("role")))
+    if role is None:
+        raise Problem("bad_request", f"Invalid value for '{where}.role': {entry.get('role')!r}.", param=f"{where}.role")
+    reasoning = entry.get("reasoning_content", entry.get("reasoning")) if role == "assistant" else None
+    name = entry.get("name")
+    return Message(
+        role=role,
+        content=_content(entry.get("content"), f"{where}.content"),
+        reasoning=reasoning if isinstance(reasoning, str) else None,
+        tool_calls=_tool_calls(entry, where) if role == "assistant" else (),
+        tool_call_id=str(entry["tool_call_id"]) if role == "tool" and entry.get("tool_call_id") else None,
+        name=name if isinstance(name, str) else None,
+    )
+
+
+def _content(content: Any, where: str) -> str:
+    """Text, or a list of text parts joined by newlines, as servers that feed string templates do."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise Problem("bad_request", f"Invalid type for '{where}': expected a string or an array.", param=where)
+    texts = []
+    for i, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        text = part.get("refusal" if kind == "refusal" else "text") if isinstance(part, Mapping) else part
+        if not isinstance(text, str) or kind not in (None, "text", "refusal", "input_text", "output_text"):
+            message = f"Invalid value for '{where}[{i}]': this model takes text only, not {kind!r}."
+            raise Problem("bad_request", message, param=where)
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _tool_calls(entry: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
+    calls = []
+    for i, call in enumerate(_list(entry, "tool_calls")):
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            spot = f"{where}.tool_calls[{i}]"
+            raise Problem("bad_request", f"Invalid value for '{spot}': expected a function with a name.", param=spot)
+        arguments = function.get("arguments")
+        if not isinstance(arguments, str):
+            arguments = "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
+        calls.append(ToolCall(str(call.get("id") or ""), function["name"], arguments))
+    return tuple(calls)

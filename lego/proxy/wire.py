@@ -1,0 +1,83 @@
+"""One response on its way to the harness: whole or as server-sent events, kept alive while nothing is sampled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from aiohttp import web
+
+_KEEPALIVE = b": waiting\n\n"
+_EVENT_STREAM = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+
+
+class Wire:
+    """The response to one request. ConnectionError is raised by every method once the client is gone."""
+
+    def __init__(self, request: web.Request, keepalive: float) -> None:
+        self._request = request
+        self._interval = keepalive
+        self._response: web.StreamResponse | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        # A drain may be waited for by one task alone, and so is a prepare.
+        self._lock = asyncio.Lock()
+        self._sent = False
+        self._opening = b""
+
+    @property
+    def response(self) -> web.StreamResponse:
+        """What a handler returns."""
+        return self._response if self._response is not None else web.Response(status=499)
+
+    @property
+    def begun(self) -> bool:
+        """Whether headers of a stream are out: an error can then only be said inside the stream."""
+        return self._response is not None
+
+    async def whole(self, status: int, body: dict[str, Any]) -> None:
+        """Send a JSON response, all of it."""
+        response = web.Response(status=status, body=json.dumps(body).encode(), content_type="application/json")
+        self._response = response
+        await response.prepare(self._request)
+        await response.write_eof()
+
+    def stream(self, opening: bytes) -> None:
+        """This is an event stream: `opening` goes out before anything else, comments whenever all is silent."""
+        self._opening = opening
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def send(self, data: bytes) -> None:
+        """Send a piece of the event stream."""
+        if data:
+            self._sent = True
+            async with self._lock:
+                await self._write(data)
+
+    async def finish(self, data: bytes) -> None:
+        """Send the last piece and end the stream."""
+        async with self._lock:
+            await self._write(data)
+            assert self._response is not None
+            await self._response.write_eof()
+
+    async def stop_keeping(self) -> None:
+        """No comment from here on."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+
+    async def _write(self, data: bytes) -> None:
+        if self._response is None:
+            self._response = web.StreamResponse(headers=_EVENT_STREAM)
+            await self._response.prepare(self._request)
+            data = self._opening + data
+        await self._response.write(data)
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            if not self._sent and not self._lock.locked():
+                async with self._lock:
+                    await self._write(_KEEPALIVE)
+            self._sent = False
