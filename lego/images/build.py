@@ -1,0 +1,316 @@
+"""Building what a run needs: its base image, one image a task environment, one runtime image a harness."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import IO, Literal
+
+from lego.config.schema import ImagesSection
+from lego.errors import ImageError, LegoError
+from lego.harness.spec import HarnessSpec
+from lego.images import inspection, keys, recipes
+from lego.images.bases import build_base
+from lego.images.hostcfg import host_config
+from lego.images.recipes import Recipe
+from lego.sandbox.podman import Podman
+from lego.tasks.task import Task, Tree
+
+Kind = Literal["base", "task", "runtime"]
+Status = Literal["built", "cached", "failed"]
+
+_BUILD_FOLDER = "/run/lego-build"
+_BASE_TIMEOUT = 1800.0
+_RUNTIME_TIMEOUT = 1800.0
+_INSPECTION_TIMEOUT = 300.0
+
+
+@dataclass(frozen=True)
+class ImageJob:
+    """One image to be had. `problem` is set where its recipe could not even be made. `timeout` is in seconds."""
+
+    kind: Kind
+    key: str
+    tag: str
+    name: str
+    recipe: Recipe | None = None
+    tasks: tuple[Task, ...] = ()
+    timeout: float = _BASE_TIMEOUT
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class ImageResult:
+    """`seconds` is what this call spent; `bytes` the image's size with its layers; `reason` says why it failed."""
+
+    key: str
+    tag: str
+    kind: Kind
+    name: str
+    status: Status
+    log_path: Path
+    seconds: float
+    bytes: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ImageEvent:
+    """An image's build began (`result` None) or came to its end."""
+
+    job: ImageJob
+    result: ImageResult | None = None
+
+
+OnEvent = Callable[[ImageEvent], None]
+
+
+def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSection) -> list[ImageJob]:
+    """The images for these tasks and harnesses, the base first; tasks with one environment share one image."""
+    jobs = [ImageJob("base", keys.base_key(section), keys.base_tag(section), section.base)]
+    by_key: dict[str, list[Task]] = defaultdict(list)
+    recipe_of: dict[str, Recipe] = {}
+    for task in tasks:
+        try:
+            recipe = recipes.task_recipe(task, section)
+        except LegoError as error:
+            jobs.append(ImageJob("task", task.digest, "", task.id, tasks=(task,), problem=error.message))
+            continue
+        recipe_of[recipe.key] = recipe
+        by_key[recipe.key].append(task)
+    for key, members in by_key.items():
+        name = members[0].id if len(members) == 1 else f"{members[0].id} and {len(members) - 1} more"
+        timeout = max(task.environment.build_timeout for task in members)
+        jobs.append(ImageJob("task", key, keys.tag("task", key), name, recipe_of[key], tuple(members), timeout))
+    runtimes: dict[str, ImageJob] = {}
+    for spec in specs:
+        recipe = recipes.runtime_recipe(spec, section)
+        known = runtimes.get(recipe.key)
+        name = f"{known.name}, {spec.name}" if known else spec.name
+        runtimes[recipe.key] = ImageJob("runtime", recipe.key, keys.tag("runtime", recipe.key), name, recipe,
+                                        timeout=_RUNTIME_TIMEOUT)
+    return jobs + list(runtimes.values())
+
+
+class Builder:
+    """Builds images into one store. Several processes may build into it at once; each image is built by one."""
+
+    def __init__(self, podman: Podman, section: ImagesSection, log_dir: Path) -> None:
+        self.podman = podman
+        self.section = section
+        self.log_dir = log_dir
+        self._records = podman.paths.store / "images"
+        self._records.mkdir(exist_ok=True)
+        log_dir.mkdir(parents=True, exist_ok=True)
+
+    async def build(self, jobs: Sequence[ImageJob], on_event: OnEvent = lambda event: None) -> list[ImageResult]:
+        """Build what is missing, in the order of `jobs`' results. A failure is a result and stops nothing else but
+        the images that stand on a base that failed.
+        """
+        bases = [job for job in jobs if job.kind == "base"]
+        others = [job for job in jobs if job.kind != "base"]
+        results = {id(job): await self._one(job, on_event) for job in bases}
+        broken = next((result for result in results.values() if result.status == "failed"), None)
+        gate = asyncio.Semaphore(max(1, self.section.parallel))
+
+        async def guarded(job: ImageJob) -> None:
+            if broken and job.recipe and job.recipe.base == broken.tag:
+                job = replace(job, problem=f"its base image failed: {broken.reason}")
+            async with gate:
+                results[id(job)] = await self._one(job, on_event)
+
+        async with asyncio.TaskGroup() as group:
+            waiting = [(job, group.create_task(guarded(job))) for job in others]
+        del waiting
+        return [results[id(job)] for job in jobs if id(job) in results]
+
+    async def _one(self, job: ImageJob, on_event: OnEvent) -> ImageResult:
+        started = time.monotonic()
+        log_path = self.log_dir / f"{job.kind}-{job.key[:20]}.log"
+        on_event(ImageEvent(job))
+        status: Status = "failed"
+        reason, size = job.problem, 0
+        if not reason:
+            try:
+                status = await self._ensure(job, log_path)
+                size = await self._size(job.tag)
+            except LegoError as error:
+                status, reason = "failed", error.message
+            except TimeoutError:
+                reason = f"not built within {job.timeout:.0f} s"
+        if status == "failed":
+            with log_path.open("a") as log:
+                log.write(f"\nlego: {reason}\n")
+        result = ImageResult(job.key, job.tag, job.kind, job.name, status, log_path, time.monotonic() - started,
+                             size, reason)
+        on_event(ImageEvent(job, result))
+        return result
+
+    async def _ensure(self, job: ImageJob, log_path: Path) -> Status:
+        if await self._exists(job.tag):
+            if job.kind != "task":
+                return "cached"
+            record = self._record(job)
+            if record is not None:
+                self._accept(record, job)
+                return "cached"
+        async with self._lock(job.key):
+            if await self._exists(job.tag) and (job.kind != "task" or self._record(job) is not None):
+                return await self._ensure_inspected(job)
+            with log_path.open("wb") as log:
+                async with asyncio.timeout(job.timeout):
+                    if job.kind == "base":
+                        await build_base(self.podman, self.section, lambda argv: self._run(argv, log))
+                    else:
+                        await self._build(job, log)
+        return "built"
+
+    async def _ensure_inspected(self, job: ImageJob) -> Status:
+        record = self._record(job)
+        if record is not None:
+            self._accept(record, job)
+        return "cached"
+
+    async def _build(self, job: ImageJob, log: IO[bytes]) -> None:
+        """Build under a name of its own; only an image that passed inspection gets the name that trials use."""
+        recipe = job.recipe
+        assert recipe is not None
+        unproven = f"{job.tag}-unproven"
+        user = recipe.restore_user
+        if user is None:
+            await self._pull(recipe.base, log)
+            shown = await self._output("image", "inspect", "--format", "{{.Config.User}}", recipe.base)
+            user = shown.strip() or "root"
+        text = recipe.dockerfile
+        if recipe.purge:
+            text += f"USER root\nRUN sh {_BUILD_FOLDER}/purge.sh\nUSER {user}\n"
+        with tempfile.TemporaryDirectory(prefix="build-", dir=self.podman.paths.store) as name, host_config() as lent:
+            folder = Path(name)
+            write_tree(recipe.context, folder / "context")
+            (folder / "Dockerfile").write_text(text)
+            (folder / "lent").mkdir()
+            (folder / "lent/purge.sh").write_text(recipes.PURGE)
+            await self._run(self.podman.argv(
+                "build", "--network", "host", "--file", str(folder / "Dockerfile"), "--tag", unproven,
+                "--label", f"lego.kind={job.kind}", "--label", f"lego.key={job.key}",
+                f"--volume={folder / 'lent'}:{_BUILD_FOLDER}:ro", *lent, str(folder / "context")), log)
+        try:
+            if job.kind == "task":
+                record = await self._inspect(unproven)
+                self._accept(record, job)
+                target = self._records / f"{job.key}.json"
+                fresh = target.with_suffix(f".{os.getpid()}")
+                fresh.write_text(record.to_json())
+                fresh.replace(target)
+            await self._run(self.podman.argv("tag", unproven, job.tag), log)
+        finally:
+            await self._run(self.podman.argv("untag", unproven, unproven), log)
+
+    async def _inspect(self, image: str) -> inspection.Inspection:
+        output = await self._output(
+            "run", "--rm", "--network", "none", "--user", "0", "--entrypoint", "/bin/sh", image, "-c",
+            inspection.SCRIPT, timeout=_INSPECTION_TIMEOUT)
+        try:
+            return inspection.parse(output)
+        except ValueError as error:
+            raise ImageError(f"{error}", hint="the image needs sh, find and sha256sum", fault="task") from error
+
+    def _record(self, job: ImageJob) -> inspection.Inspection | None:
+        try:
+            return inspection.Inspection.from_json((self._records / f"{job.key}.json").read_text())
+        except (OSError, ValueError, KeyError):
+            return None
+
+    @staticmethod
+    def _accept(record: inspection.Inspection, job: ImageJob) -> None:
+        problems = [*record.problems, *inspection.leaks(record, job.tasks)]
+        if problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise ImageError(f"not fit for training: {problems[0]}{more}", fault="task")
+
+    async def _pull(self, image: str, log: IO[bytes]) -> None:
+        if not await self._exists(image):
+            await self._run(self.podman.argv("pull", image), log)
+
+    async def _exists(self, tag: str) -> bool:
+        done = await self.podman.call(lambda: self.podman.cli("image", "exists", tag, check=False))
+        return done.returncode == 0
+
+    async def _size(self, tag: str) -> int:
+        return int(await self._output("image", "inspect", "--format", "{{.Size}}", tag))
+
+    async def _output(self, *args: str, timeout: float = 60.0) -> str:
+        done = await self.podman.call(lambda: self.podman.cli(*args, timeout=timeout))
+        return done.stdout.decode(errors="replace")
+
+    async def _run(self, argv: Sequence[str], log: IO[bytes]) -> None:
+        """Run a command with its output in the log; its whole process group dies with this coroutine."""
+        log.write(f"$ {' '.join(argv)}\n".encode())
+        log.flush()
+        began = log.tell()
+        process = await asyncio.create_subprocess_exec(
+            *argv, env=self.podman.env, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True)
+        try:
+            code = await process.wait()
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+            raise
+        if code != 0:
+            raise ImageError(_last_line(Path(log.name), began) or f"{argv[0]} ended with exit code {code}")
+
+    @contextlib.asynccontextmanager
+    async def _lock(self, key: str) -> AsyncIterator[None]:
+        """One builder of one image at a time among all processes; the lock dies with its process."""
+        with (self._records / f"{key}.lock").open("w") as handle:
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    await asyncio.sleep(0.2)
+            yield
+
+
+def write_tree(tree: Tree, folder: Path) -> None:
+    """Lay a tree down under `folder`, with fixed times, so that equal content gives equal layers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, file in tree.items():
+        relative = PurePosixPath(path)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise ImageError(f"{path}: not a path inside the build context", fault="task")
+        target = folder / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.data)
+        target.chmod(file.mode)
+        os.utime(target, (0, 0))
+
+
+async def ensure_base(podman: Podman, section: ImagesSection, log_dir: Path) -> str:
+    """The tag of the run's base image, built if it is missing. Raises ImageError naming the log."""
+    builder = Builder(podman, section, log_dir)
+    result = (await builder.build(plan((), (), section)))[0]
+    if result.status == "failed":
+        raise ImageError(f"the base image {section.base} failed: {result.reason}", hint=f"log: {result.log_path}")
+    return result.tag
+
+
+def _last_line(path: Path, began: int) -> str:
+    """The last line a command wrote, without colour codes."""
+    with path.open("rb") as log:
+        log.seek(began)
+        lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:500] if lines else ""
+
+

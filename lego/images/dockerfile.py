@@ -1,0 +1,88 @@
+"""Just enough of the Dockerfile language to change what its stages start from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+_FROM = re.compile(r"^(\s*FROM\s+(?:--\S+\s+)*)(\S+)(.*)$", re.IGNORECASE | re.DOTALL)
+_STAGE = re.compile(r"\s+AS\s+(\S+)", re.IGNORECASE)
+_ARG = re.compile(r"^\s*ARG\s+(\w+)=(\S+)", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
+_HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """`final_base` is the image the last stage stands on in the end, `final_user` its last USER ("" for none)."""
+
+    text: str
+    final_base: str
+    final_user: str
+
+
+def rewrite(text: str, replace: Mapping[str, str]) -> Rewritten:
+    """Put `replace[image]` in the place of each `FROM image`, matched with and without Docker Hub's prefixes.
+
+    Raises ValueError when there is no FROM.
+    """
+    known = {canonical(image): target for image, target in replace.items()}
+    defaults: dict[str, str] = {}
+    stages: dict[str, tuple[str, str]] = {}
+    output: list[str] = []
+    base, user, name = "", "", ""
+    for instruction in instructions(text):
+        word = instruction.split(maxsplit=1)[0].upper() if instruction.strip() else ""
+        if word == "ARG" and not base:
+            if found := _ARG.match(instruction):
+                defaults[found[1]] = found[2].strip("\"'")
+        elif word == "FROM" and (found := _FROM.match(instruction)):
+            stages[name] = (base, user)
+            image = _VARIABLE.sub(lambda m: defaults.get(m[1] or m[3], m[2] or ""), found[2]).strip("\"'")
+            if image in stages:
+                base, user = stages[image]
+            else:
+                base, user = known.get(canonical(image), image), ""
+                if base != image:
+                    instruction = f"{found[1]}{base}{found[3]}"
+            stage = _STAGE.search(found[3])
+            name = stage[1] if stage else str(len(stages) - 1)
+        elif word == "USER":
+            user = instruction.split(maxsplit=1)[1].strip()
+        output.append(instruction)
+    if not base:
+        raise ValueError("there is no FROM")
+    return Rewritten("\n".join(output) + "\n", base, user)
+
+
+def instructions(text: str) -> Iterator[str]:
+    """Each instruction with its continuation lines and here-documents; comments and blank lines pass as they are."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.lstrip().startswith("#") or not line.strip():
+            yield line
+            continue
+        block = [line]
+        while block[-1].rstrip().endswith("\\") or (len(block) > 1 and block[-1].lstrip().startswith("#")):
+            following = next(lines, None)
+            if following is None:
+                break
+            block.append(following)
+        instruction = "\n".join(block)
+        if re.match(r"\s*(RUN|COPY|ADD)\b", instruction, re.IGNORECASE):
+            for ending in _HEREDOC.findall(instruction):
+                for following in lines:
+                    block.append(following)
+                    if following.strip() == ending:
+                        break
+        yield "\n".join(block)
+
+
+def canonical(image: str) -> str:
+    """An image name without Docker Hub's optional prefixes, `:latest` written out."""
+    for prefix in ("docker.io/", "index.docker.io/", "library/"):
+        image = image.removeprefix(prefix)
+    if "@" not in image and ":" not in image.rsplit("/", 1)[-1]:
+        image += ":latest"
+    return image

@@ -1,0 +1,122 @@
+"""Recipes: the build context of a task's image and of a harness's runtime image, as pure functions of content."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+
+from lego.config.schema import ImagesSection
+from lego.errors import TaskError
+from lego.harness.spec import HarnessSpec
+from lego.images import dockerfile, keys
+from lego.tasks.task import Environment, File, Task, Tree
+
+DOCKERFILE = "Dockerfile"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What `podman build` gets. `restore_user` is the USER that stands at the end, None where the base's own does."""
+
+    dockerfile: str
+    context: Tree
+    base: str = ""
+    restore_user: str | None = ""
+    purge: bool = False
+
+    @property
+    def key(self) -> str:
+        return keys.digest(self.dockerfile, keys.tree_digest(self.context), PURGE if self.purge else "")
+
+
+def replacements(section: ImagesSection) -> dict[str, str]:
+    """FROM lines and what stands in for them. `base`, as a value of images.base_map, is the run's base image."""
+    base = keys.base_tag(section)
+    kind, name = keys.split_base(section.base)
+    own = {f"debian:{name}": base} if kind == "debian" else {}
+    return own | {image: base if target == "base" else target for image, target in section.base_map.items()}
+
+
+def task_recipe(task: Task, section: ImagesSection) -> Recipe:
+    """The recipe of the image a task's agent works in. Raises TaskError where there is no usable Dockerfile."""
+    return environment_recipe(task.environment, section, task.where or task.id)
+
+
+def environment_recipe(environment: Environment, section: ImagesSection, where: str) -> Recipe:
+    context = dict(environment.context)
+    if environment.image:
+        text = f"FROM {environment.image}\n"
+    elif DOCKERFILE in context:
+        text = context[DOCKERFILE].data.decode(errors="replace")
+    else:
+        raise TaskError(f"{where}: environment/{DOCKERFILE} is missing",
+                        hint="add one, or name a prebuilt image as docker_image in task.toml")
+    try:
+        rewritten = dockerfile.rewrite(text, replacements(section))
+    except ValueError as error:
+        raise TaskError(f"{where}: environment/{DOCKERFILE}: {error}") from error
+    own_base = rewritten.final_base == keys.base_tag(section) and not section.base.startswith("registry:")
+    user = rewritten.final_user or ("root" if own_base else None)
+    return Recipe(rewritten.text, context, rewritten.final_base, user, purge=_writes_files(rewritten.text))
+
+
+def runtime_recipe(spec: HarnessSpec, section: ImagesSection) -> Recipe:
+    """The recipe of a harness's runtime image: see lego.harness.launch for how it is used."""
+    base = keys.base_tag(section)
+    lines = [f"FROM {base}", "USER root"]
+    if spec.install.packages:
+        packages = " ".join(spec.install.packages)
+        lines.append(f"RUN apt-get update && apt-get install -y --no-install-recommends {packages} "
+                     "&& rm -rf /var/lib/apt/lists/*")
+    if spec.install.pip:
+        wanted = " ".join(f"'{name}=={version}'" for name, version in sorted(spec.install.pip.items()))
+        lines.append("RUN python3 -m venv /venv && /venv/bin/python -m pip install --no-cache-dir " + wanted)
+    lines += ["COPY . /lego/", f"RUN {RELOCATE.format(venv=VENV if spec.install.pip else 'true')}"]
+    context = {"forward.py": File(files("lego.harness").joinpath("forward.py").read_bytes())}
+    context |= {name: File(data) for name, data in spec.install.files.items()}
+    return Recipe("\n".join(lines) + "\n", context, base)
+
+
+def task_tag(task: Task, section: ImagesSection) -> str:
+    """Name of a task's image; tasks with the same environment share it."""
+    return keys.tag("task", task_recipe(task, section).key)
+
+
+def runtime_tag(spec: HarnessSpec, section: ImagesSection) -> str:
+    """Name of a harness's runtime image; specs that install the same share it."""
+    return keys.tag("runtime", runtime_recipe(spec, section).key)
+
+
+def _writes_files(text: str) -> bool:
+    words = {line.split(maxsplit=1)[0].upper() for line in dockerfile.instructions(text) if line.strip()}
+    return bool(words & {"RUN", "COPY", "ADD"})
+
+
+# Fixed names under /lego whatever the distribution and the architecture; every link is relative, because the image is
+# used mounted at another place than it was built at.
+RELOCATE = (
+    "set -e; real=$(readlink -f \"$(ls /lib64/ld-linux*.so* /lib/ld-linux*.so* /lib/*/ld-linux*.so* 2>/dev/null"
+    " | head -n 1)\"); ln -sr \"$real\" /lego/ld.so; ln -sr \"$(dirname \"$real\")\" /lego/lib;"
+    " python=$(readlink -f \"$(command -v python3)\"); ln -sr \"$python\" /lego/python; {venv}"
+)
+VENV = (
+    "ln -sfr \"$python\" /venv/bin/python; sed -i \"s|^home = .*|home = /opt/harness$(dirname \"$python\")|\""
+    " /venv/pyvenv.cfg"
+)
+
+# Caches hold other versions of what a task is about; git's logs and loose ends hold commits nothing points at.
+PURGE = r"""
+for home in /root /home/*; do rm -rf "$home/.cache/pip" "$home/.cache/uv" "$home/.npm/_cacache"; done
+rm -rf /var/cache/apt/archives/*.deb /var/lib/apt/lists/*
+if command -v git >/dev/null; then
+  find / -xdev -type d -name objects 2>/dev/null | while read -r objects; do
+    repository=${objects%/objects}
+    if [ -f "$repository/HEAD" ] && [ -d "$repository/refs" ]; then
+      rm -rf "$repository/logs" "$repository/ORIG_HEAD" "$repository/FETCH_HEAD"
+      owner=$(stat -c %u:%g "$repository")
+      git -c safe.directory='*' -c gc.reflogExpire=now --git-dir="$repository" gc --prune=now --quiet
+      chown -R "$owner" "$repository"
+    fi
+  done
+fi
+"""
