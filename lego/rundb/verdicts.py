@@ -9,25 +9,28 @@ from lego.errors import LeaseLost
 from lego.rundb.blobs import pack_bytes, to_json
 from lego.rundb.store import Row, Store, now
 
+MAX_ATTEMPTS = 3
+"""A verification that failed on infrastructure this often leaves its trial without a reward."""
+
 _WAITING = (
     "SELECT t.id FROM trials t WHERE t.round_id = :round AND t.status = 'finished' AND t.verify_owner IS NULL"
     " AND t.verify_attempts < :attempts AND NOT EXISTS (SELECT 1 FROM verdicts v WHERE v.trial_id = t.id AND v.outcome != 'error')"
 )
 
 
-def claim(store: Store, round_id: int, max_attempts: int) -> Row | None:
+def claim(store: Store, round_id: int) -> Row | None:
     """Take the next finished trial of the round that has no verdict (a verifier fault is tried again), or None."""
     with store.write():
         rows = store.rows(
             "UPDATE trials SET verify_owner = :owner, verify_until = :until, verify_attempts = verify_attempts + 1"
             f" WHERE id = ({_WAITING} ORDER BY t.id LIMIT 1) RETURNING *",
-            {"owner": store.owner, "until": now() + store.lease, "round": round_id, "attempts": max_attempts},
+            {"owner": store.owner, "until": now() + store.lease, "round": round_id, "attempts": MAX_ATTEMPTS},
         )
     return rows[0] if rows else None
 
 
-def waiting(store: Store, round_id: int, max_attempts: int) -> int:
-    return int(store.value(f"SELECT count(*) FROM ({_WAITING})", {"round": round_id, "attempts": max_attempts}))
+def waiting(store: Store, round_id: int) -> int:
+    return int(store.value(f"SELECT count(*) FROM ({_WAITING})", {"round": round_id, "attempts": MAX_ATTEMPTS}))
 
 
 def being_verified(store: Store, round_id: int) -> int:

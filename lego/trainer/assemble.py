@@ -22,9 +22,6 @@ from lego.trajectory.tree import CallRow, rebuild
 TRUNCATED = ("timeout", "turns", "tokens")
 """Endings by which a limit, not the agent, ended the trial."""
 
-MAX_VERIFY_ATTEMPTS = 3
-"""A verification that failed on infrastructure this often leaves its trial without a reward."""
-
 Sampler = Literal["policy", "script"]
 
 
@@ -147,6 +144,6 @@ def _require_complete(store: Store, round_: Round) -> None:
     left = trials.unfinished(store, round_.id)
     if left:
         raise TrainerError(f"round {round_.ordinal} has {left} trials to run", hint="lego rollout, then lego verify", fault="user")
-    unverified = verdicts.waiting(store, round_.id, MAX_VERIFY_ATTEMPTS)
+    unverified = verdicts.waiting(store, round_.id)
     if unverified:
         raise TrainerError(f"round {round_.ordinal} has {unverified} trials to verify", hint="lego verify", fault="user")

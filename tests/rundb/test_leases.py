@@ -120,15 +120,15 @@ def test_verification_is_leased_retried_on_error_and_latest_counts(store: Store)
     round_ = fill(store, tasks=1, samples=1)
     trial = trials.claim(store, round_.id)
     assert trial
-    assert verdicts.claim(store, round_.id, 3) is None, "a running trial is not verified"
+    assert verdicts.claim(store, round_.id) is None, "a running trial is not verified"
     finish(store, trial)
-    assert verdicts.claim(store, round_.id, 3)
-    assert verdicts.claim(store, round_.id, 3) is None, "it is being verified"
+    assert verdicts.claim(store, round_.id)
+    assert verdicts.claim(store, round_.id) is None, "it is being verified"
     common = {"detail": {}, "tamper": [], "trust": "", "log": b"", "seconds": 0.0}
     verdicts.record(store, trial.id, reward=None, outcome="error", **common)  # type: ignore[arg-type]
-    assert verdicts.claim(store, round_.id, 3), "a verifier fault is tried again"
+    assert verdicts.claim(store, round_.id), "a verifier fault is tried again"
     verdicts.record(store, trial.id, reward=1.0, outcome="passed", **common)  # type: ignore[arg-type]
-    assert verdicts.claim(store, round_.id, 3) is None
+    assert verdicts.claim(store, round_.id) is None
     with pytest.raises(LeaseLost):
         verdicts.record(store, trial.id, reward=0.0, outcome="failed", **common)  # type: ignore[arg-type]
     verdicts.record(store, trial.id, reward=0.0, outcome="failed", leased=False, **common)  # type: ignore[arg-type]
