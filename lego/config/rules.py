@@ -193,7 +193,7 @@ def _rollout(config: Config) -> Iterator[Problem]:
     if 0 < rollout.max_total_tokens < rollout.max_output_tokens:
         yield Problem(
             "rollout.max_total_tokens",
-            f"{rollout.max_total_tokens} is less than one call's rollout.max_output_tokens ({rollout.max_output_tokens})",
+            f"{rollout.max_total_tokens} is less than one call may sample ({rollout.max_output_tokens})",
         )
     if config.engine.kind != "scripted" and config.tasks.train and rollout.samples_per_task == 1:
         yield Problem(

@@ -89,7 +89,7 @@ class SandboxSection:
 
 @dataclass
 class ImagesSection:
-    base: str = identity("debian:bookworm", "base image: debian:SUITE (built from packages) | registry:NAME | rootfs:TAR")
+    base: str = identity("debian:bookworm", "debian:SUITE (built from packages) | registry:NAME | rootfs:TAR")
     packages: list[str] = identity(["python3", "python3-venv", "python3-pytest", "git", "ca-certificates"],
                                    "Debian packages in the base image, where it is built from packages")
     base_map: dict[str, str] = identity({}, "FROM line -> base image to use in its place")
@@ -162,7 +162,7 @@ class TrainSection:
 class SftSection:
     tasks: int = tunable(64, "training tasks to demonstrate (0 = all)")
     epochs: int = tunable(3, "passes over the demonstrations")
-    source: str = tunable("script", "script: tasks' demonstrations | oracle: their solutions | solved: trials with reward 1")
+    source: str = tunable("script", "script: the demonstrations | oracle: the solutions | solved: trials with reward 1")
     optimizer: OptimizerSection = field(default_factory=lambda: OptimizerSection(lr=1e-3, warmup=10))
     batch_trials: int = tunable(16, "demonstrations in one optimizer step")
 
