@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lego.trajectory.arrays import Fate, Finish, FloatArray, IntArray, Kind, Sampler
+import numpy as np
+
+from lego.trajectory.arrays import Fate, Finish, FloatArray, IntArray, Kind, Sampler, as_ids
 from lego.trajectory.messages import Message, Tool
 from lego.trajectory.render import Rendering
-from lego.trajectory.tree import Call, CallTree, Place
+from lego.trajectory.tree import Call, CallTree, Continue, Place
 
 HistoryPolicy = Literal["raw", "template"]
 
@@ -76,4 +78,25 @@ def compose(
     `template`: what a stock server would render, always afresh, and attached where it shares ids.
     Raises RenderError where the family cannot express the messages.
     """
-    raise NotImplementedError
+    place = tree.place(messages, tools)
+    for seq in place.superseded:
+        tree.settle(seq, Fate.SUPERSEDED)
+    request = (place, tuple(messages), tuple(tools))
+    if history == "raw" and isinstance(place, Continue):
+        call = place.call
+        parent_ids = tree.full_ids(call)
+        added = rendering.extend(
+            parent_ids[: call.prompt_length], parent_ids[call.prompt_length :], place.tail, tools
+        )
+        if added is not None:
+            ids = np.concatenate([parent_ids, as_ids(added)])
+            return Prompt(ids, call, call.length, "continued", *request, superseded=place.superseded)
+    known = {i: call for i, message in enumerate(messages) if (call := tree.recognise(message)) is not None}
+    raw = {i: call.completion_ids for i, call in known.items()} if history == "raw" else {}
+    rendered, spliced = rendering.render_spliced(messages, tools, raw)
+    ids = as_ids(rendered)
+    parent, shared = tree.attach(ids)
+    how: Literal["continued", "forked", "root"] = "root"
+    if parent is not None:
+        how = "continued" if shared == parent.length else "forked"
+    return Prompt(ids, parent, shared, how, *request, spliced, len(known) - spliced, place.superseded)

@@ -64,3 +64,98 @@ class Segmentation:
     segments: list[Segment]
     excluded: Counter[str] = field(default_factory=Counter)
     dropped: list[str] = field(default_factory=list)
+
+
+def segments(tree: CallTree, keep: Keep | None = None) -> Segmentation:
+    """The trainable rows of one trial.
+
+    Invariants asserted on each segment: its ids are its path's ids; every owned id has one finite log-prob <= 0
+    (unless a script sampled it); the mask is True on owned sampled ids alone. A segment that breaks one is dropped
+    with its reason and the rest lives: what was sound in it goes to the next leaf that shares it.
+    """
+    keep = keep or Keep()
+    result = Segmentation([])
+    kept: dict[int, Call] = {}
+    for call in tree:
+        reason = keep.excluded(call)
+        if reason is None:
+            kept[call.id] = call
+        elif len(call.completion_ids):
+            result.excluded[reason] += len(call.completion_ids)
+    owned_to = dict.fromkeys(kept, 0)
+    for leaf in _leaves(tree, kept):
+        own: list[tuple[Call, int, int]] = []
+        broken: list[str] = []
+        for call, count in tree.path(leaf):
+            if call.id not in kept or count <= owned_to[call.id]:
+                continue
+            fault = _fault(call)
+            if fault:
+                broken.append(f"call {call.id}: {fault}")
+                result.excluded["broken"] += count - owned_to[call.id]
+                owned_to[call.id] = count
+            else:
+                own.append((call, owned_to[call.id], count))
+        if broken:
+            result.dropped.append(f"segment of call {leaf.id}: " + "; ".join(broken))
+        elif own:
+            result.segments.append(_segment(tree, leaf, own))
+            owned_to.update({call.id: count for call, _, count in own})
+    lost = sum(len(call.completion_ids) - owned_to[call.id] for call in kept.values())
+    if lost:
+        result.excluded["in dropped segments"] += lost
+    return result
+
+
+def _leaves(tree: CallTree, kept: dict[int, Call]) -> list[Call]:
+    """The kept calls whose whole stream is not part of another kept call's, in seq order."""
+    covered: set[int] = set()
+    leaves: list[Call] = []
+    for call in reversed(list(tree)):
+        if call.id not in kept or call.id in covered:
+            continue
+        leaves.append(call)
+        limit = call.shared
+        node = call
+        while node.parent_id is not None:
+            node = tree[node.parent_id]
+            if node.length <= limit:
+                covered.add(node.id)
+            limit = min(limit, node.shared)
+    return leaves[::-1]
+
+
+def _fault(call: Call) -> str | None:
+    if call.logprobs is None:
+        return None if call.sampler == "script" else "no log-probs for ids that a policy sampled"
+    if len(call.logprobs) != len(call.completion_ids):
+        return f"{len(call.completion_ids)} sampled ids but {len(call.logprobs)} log-probs"
+    if not np.isfinite(call.logprobs).all():
+        return "a log-prob is not finite"
+    # A normalised log-softmax can round to just above zero.
+    if (call.logprobs > 1e-3).any():
+        return "a log-prob is above zero"
+    return None
+
+
+def _segment(tree: CallTree, leaf: Call, own: list[tuple[Call, int, int]]) -> Segment:
+    end = max(call.prompt_length + count for call, _, count in own)
+    ids = tree.full_ids(leaf)[:end]
+    logprobs = np.zeros(end, dtype=np.float32)
+    owners = np.full(end, -1, dtype=np.int32)
+    for call, begin, count in own:
+        span = slice(call.prompt_length + begin, call.prompt_length + count)
+        if not np.array_equal(ids[span], call.completion_ids[begin:count]) or (owners[span] != -1).any():
+            raise AssertionError(f"call {call.id}: its sampled ids are not where its path says")
+        owners[span] = call.id
+        if call.logprobs is not None:
+            logprobs[span] = call.logprobs[begin:count]
+    return Segment(
+        ids=ids,
+        mask=owners >= 0,
+        logprobs=logprobs,
+        owners=owners,
+        leaf=leaf.id,
+        call_ids=tuple(call.id for call, _, _ in own),
+        policy_versions=tuple(sorted({call.policy_version for call, _, _ in own})),
+    )

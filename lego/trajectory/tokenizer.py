@@ -1,0 +1,88 @@
+"""Tokenizers, loaded without a deep-learning library where the folder allows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from lego.errors import RenderError
+
+
+class Tokenizer(Protocol):
+    """What rendering needs of a tokenizer; Hugging Face tokenizers have it, and so has `FolderTokenizer`."""
+
+    name_or_path: str
+    unk_token_id: int | None
+    eos_token_id: int | None
+
+    def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]: ...
+
+    def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> str: ...
+
+    def convert_tokens_to_ids(self, tokens: Any) -> Any: ...
+
+
+class FolderTokenizer:
+    """A folder's tokenizer.json through the `tokenizers` library alone: starts in milliseconds, imports no torch."""
+
+    def __init__(self, folder: Path) -> None:
+        import tokenizers
+
+        self.name_or_path = str(folder)
+        self._backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        config_file = folder / "tokenizer_config.json"
+        config = json.loads(config_file.read_text()) if config_file.exists() else {}
+        self.unk_token_id = self._named(config.get("unk_token"))
+        self.eos_token_id = self._named(config.get("eos_token"))
+
+    def __len__(self) -> int:
+        return int(self._backend.get_vocab_size())
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        return str(self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
+
+    def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
+        if isinstance(tokens, str):
+            found = self._backend.token_to_id(tokens)
+            return self.unk_token_id if found is None else found
+        return [self.convert_tokens_to_ids(token) for token in tokens]
+
+    def _named(self, token: Any) -> int | None:
+        text = token.get("content") if isinstance(token, dict) else token
+        return self._backend.token_to_id(text) if isinstance(text, str) else None
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a policy folder, or of a model by name (through transformers).
+
+    Raises RenderError where there is none.
+    """
+    folder = Path(path)
+    if (folder / "tokenizer.json").is_file():
+        return FolderTokenizer(folder)
+    return load_template_tokenizer(str(path))
+
+
+def load_template_tokenizer(path: str) -> Any:
+    """The same through transformers, with its chat template."""
+    try:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError, ImportError) as error:
+        raise RenderError(
+            f"no tokenizer in {path}: {error}",
+            hint="policy.model must be a Hugging Face folder that holds tokenizer.json, or a model's name",
+            fault="user",
+        ) from error
+
+
+def token_id(tokenizer: Tokenizer, token: str) -> int | None:
+    """The id of a token that is one id in this vocabulary, else None."""
+    found = tokenizer.convert_tokens_to_ids(token)
+    return found if isinstance(found, int) and found != tokenizer.unk_token_id else None
