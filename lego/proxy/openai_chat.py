@@ -38,7 +38,7 @@ _encode_text = json.dumps
 class OpenAIChat:
     """POST /v1/chat/completions."""
 
-    name = "openai-chat"
+    name = "openai_chat"
     paths: tuple[str, ...] = ("/v1/chat/completions", "/chat/completions")
 
     def read(self, body: Mapping[str, Any]) -> Ask:

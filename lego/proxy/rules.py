@@ -49,7 +49,7 @@ class CallRules:
         self, headers: Mapping[str, str], messages: Sequence[Message], tools: int, wishes: Mapping[str, Any]
     ) -> CallKind:
         """What kind of call this is; `tools` is how many are on offer, `headers` is case-insensitive."""
-        if self.subagent.get("header") in headers:
+        if self.subagent and self.subagent["header"] in headers:
             return "subagent"
         if any(_matches(matcher, messages, tools, wishes) for matcher in self.auxiliary):
             return "auxiliary"
