@@ -42,7 +42,6 @@ _ALL = (
     Metric("step/segments", "segments", "segments given to the step"),
     Metric("step/trials", "trials", "trials those segments are of"),
     Metric("step/tokens", "tokens", "sampled tokens those segments own"),
-    Metric("step/padded_tokens", "tokens", "tokens of the micro-batches, context and padding included"),
     Metric("step/seconds", "s", "wall clock of the step, recomputation and proof included"),
     Metric("step/tokens_per_second", "tokens/s", "owned tokens trained on a second", "up"),
     Metric("step/dropped", "segments", "segments left out of the step, each with its reason in samples.dropped"),

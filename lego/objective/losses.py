@@ -27,14 +27,14 @@ class Mean(NamedTuple):
     """A mean still in parts, so that micro-batches can be added up."""
 
     total: float = 0.0
-    count: float = 0.0
+    n: float = 0.0
 
     @property
     def value(self) -> float:
-        return self.total / self.count if self.count else 0.0
+        return self.total / self.n if self.n else 0.0
 
     def plus(self, other: Mean) -> Mean:
-        return Mean(self.total + other.total, self.count + other.count)
+        return Mean(self.total + other.total, self.n + other.n)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def gspo(
     logp, logp_old: [segments, tokens] float, nats, of the sampled ids under pi and pi_old (at the sampling
     temperature); what stands where the mask is False is not looked at.
     mask: [segments, tokens] bool, True on owned sampled ids.  advantage, weight: [segments] float.
-    correction: [segments, tokens] float or None, a constant factor on each token's gradient (lego.objective.correction).
+    correction: [segments, tokens] float or None, a constant factor on each token's gradient (objective/correction.py).
     Returns the loss to minimise (scalar) and metrics: ratio/mean, ratio/clipped (both over segments), ratio/k3.
     Raises ObjectiveError if a segment owns no token or shapes disagree.
     Source: Zheng et al. 2025, arXiv:2507.18071, eq. 5-7, written as GSPO-token (eq. 13-14), which has the same value

@@ -55,11 +55,15 @@ class Batch:
 
 
 def check(segments: Sequence[TrainSegment], vocabulary: int) -> None:
-    """Assert what every segment must satisfy before it is scored or trained on; TrainerError names the first that fails."""
+    """Assert what every segment must satisfy to be scored or trained on; TrainerError names the first at fault."""
     for number, segment in enumerate(segments):
         reason = _broken(segment, vocabulary)
         if reason:
             raise TrainerError(f"segment {number} of trial {segment.trial_id}: {reason}")
+
+
+def check_weights(segments: Sequence[TrainSegment]) -> None:
+    """Assert that no trial pulls harder than another: its segments weigh at most 1 together. Raises TrainerError."""
     totals: dict[int, float] = defaultdict(float)
     for segment in segments:
         totals[segment.trial_id] += segment.weight

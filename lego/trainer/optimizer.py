@@ -11,6 +11,8 @@ from torch import nn
 from lego.config.schema import OptimizerSection
 from lego.errors import TrainerError
 
+_START_FRESH = "remove it to start with fresh moments"
+
 
 class Optimizer:
     """AdamW over a model's parameters. `steps` counts the steps taken; weight decay spares vectors (norms, biases)."""
@@ -62,9 +64,9 @@ class Optimizer:
             names, state = saved["parameters"], saved["adam"]
             steps = int(saved["steps"])
         except (OSError, RuntimeError, KeyError, EOFError, ValueError, TypeError) as error:
-            raise TrainerError(f"{path} cannot be read: {error}", hint="remove it to start with fresh moments") from error
+            raise TrainerError(f"{path} cannot be read: {error}", hint=_START_FRESH) from error
         if names != [name for name, _ in self._named]:
-            raise TrainerError(f"{path} belongs to another model", hint="remove it to start with fresh moments")
+            raise TrainerError(f"{path} belongs to another model", hint=_START_FRESH)
         whole = self._adam.state_dict()
         self._adam.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
         self.steps = steps

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,11 @@ class Policy:
         # No attention mask: attention is causal and all padding stands to the right, so nothing real can see it.
         with self._autocast():
             if self._head is None:
-                states, head = self.model(input_ids=ids, use_cache=False).logits, _same
+                states = self.model(input_ids=ids, use_cache=False).logits
             else:
-                states, head = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state, self._head
+                states = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
             rows = mask[:, 1:]
-            picked = self._pick(states[:, :-1][rows], ids[:, 1:][rows], head, temperature)
+            picked = self._pick(states[:, :-1][rows], ids[:, 1:][rows], self._head or _same, temperature)
         return torch.zeros(ids.shape, dtype=torch.float32, device=ids.device).masked_scatter(mask, picked)
 
     def _pick(self, states: Tensor, targets: Tensor, head: Callable[[Tensor], Tensor], temperature: float) -> Tensor:
@@ -91,6 +91,18 @@ class Policy:
         except (AttributeError, TypeError):
             return None
         return head if apart.shape == whole.shape and torch.allclose(apart, whole, rtol=1e-4, atol=1e-5) else None
+
+
+@contextmanager
+def memory_advice() -> Iterator[None]:
+    """Turn an accelerator that ran out of memory into advice."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise TrainerError(
+            f"the device ran out of memory: {str(error).partition('. ')[0]}",
+            hint="lower train.micro_batch_tokens, or give the engine less memory",
+        ) from error
 
 
 def _same(logits: Tensor) -> Tensor:

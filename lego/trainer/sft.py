@@ -15,6 +15,7 @@ from lego.errors import TrainerError
 from lego.objective.losses import Mean, cross_entropy
 from lego.trainer.batch import TrainSegment, check, pack
 from lego.trainer.optimizer import Optimizer
+from lego.trainer.policy import memory_advice
 from lego.trainer.step import Trainer, hash_seed
 
 
@@ -60,9 +61,11 @@ def run_sft(
         order = np.random.default_rng(hash_seed(trainer.seed, epoch)).permutation(len(trials))
         last = defaultdict(Mean)
         for number in range(per_epoch):
-            chosen = {trials[int(i)] for i in order[number * section.batch_trials : (number + 1) * section.batch_trials]}
+            first = number * section.batch_trials
+            chosen = {trials[int(i)] for i in order[first : first + section.batch_trials]}
             batch = [segment for segment in segments if segment.trial_id in chosen]
-            metrics = sft_step(trainer, optimizer, batch)
+            with memory_advice():
+                metrics = sft_step(trainer, optimizer, batch)
             for name, mean in metrics.items():
                 last[name] = last[name].plus(mean)
             if on_progress:

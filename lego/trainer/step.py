@@ -7,7 +7,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from lego.engine.base import FloatArray
 from lego.errors import ConfigError, TrainerError
 from lego.objective.correction import Proof, proof, token_tis
 from lego.objective.losses import OBJECTIVES, Clip, Mean
-from lego.trainer.batch import Batch, TrainSegment, check, pack, split_trials
+from lego.trainer.batch import Batch, TrainSegment, check, check_weights, pack, split_trials
 from lego.trainer.checkpoint import NOTES_FILE, OPTIMIZER_FILE, copy_companions, write_whole
 from lego.trainer.gate import refusal
 from lego.trainer.optimizer import Optimizer
-from lego.trainer.policy import Policy
+from lego.trainer.policy import Policy, memory_advice
 
 WORST_TOKENS = 20
 
@@ -34,13 +34,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class TokenGap:
-    """A sampled token that trainer and engine disagree on; position counts in the segment's ids, log-probs are nats."""
+    """A sampled token that trainer and engine disagree on; position counts in the segment's ids, log-probs are nats
+    (None: not a finite number)."""
 
     trial_id: int
     segment: int
     position: int
     token: int
-    logp_train: float
+    logp_train: float | None
     logp_engine: float
 
 
@@ -102,7 +103,7 @@ class Trainer:
         scored = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
         batches = pack(segments, self.section.micro_batch_tokens)
         for done, batch in enumerate(batches, start=1):
-            with torch.no_grad():
+            with memory_advice(), torch.no_grad():
                 _scatter(scored, batch, self._logprobs(batch))
             if on_progress:
                 on_progress(done, len(batches))
@@ -117,17 +118,18 @@ class Trainer:
         """
         started = time.perf_counter()
         check(segments, self.policy.vocabulary)
+        check_weights(segments)
         scripted = sorted({segment.trial_id for segment in segments if segment.sampler != "policy"})
         if scripted:
             raise TrainerError(f"trial {scripted[0]} was scripted: its tokens were not sampled from a policy")
-        report = self._step(segments, on_progress) if segments else StepReport({}, "there is no segment to train on")
+        with memory_advice():
+            report = self._step(segments, on_progress)
         seconds = time.perf_counter() - started
         tokens = sum(int(segment.mask.sum()) for segment in segments)
         counts = {
             "step/segments": float(len(segments)),
             "step/trials": float(len({segment.trial_id for segment in segments})),
             "step/tokens": float(tokens),
-            "step/padded_tokens": float(sum(b.ids.numel() for b in pack(segments, self.section.micro_batch_tokens))),
             "step/seconds": seconds,
             "step/tokens_per_second": tokens / seconds,
         }
@@ -146,17 +148,14 @@ class Trainer:
             if verdict.refused:
                 return verdict
         gathered: dict[str, Mean] = defaultdict(Mean)
-        verdict = StepReport({})
         for which, part in enumerate(parts):
             recorded = [old[number[id(segment)]] for segment in part] if old else None
             scored, metrics = self._accumulate(part, recorded, on_progress)
             if old is None:
                 verdict = self._prove(segments, scored)
-            elif which == 0:
-                verdict = self._prove(segments, old)
-            if verdict.refused:
-                self.optimizer.forget()
-                return verdict
+                if verdict.refused:
+                    self.optimizer.forget()
+                    return verdict
             lr, norm = self.optimizer.lr, self.optimizer.clip()
             if not math.isfinite(norm):
                 self.optimizer.forget()
@@ -217,8 +216,7 @@ class Trainer:
         for learns in (True, False):
             chosen = [i for i, segment in enumerate(segments) if bool(segment.advantage) is learns]
             for batch in pack([segments[i] for i in chosen], self.section.micro_batch_tokens):
-                whole = tuple(chosen[i] for i in batch.index)
-                packed.append((Batch(batch.ids, batch.mask, batch.logprobs, batch.advantage, batch.weight, whole), learns))
+                packed.append((replace(batch, index=tuple(chosen[i] for i in batch.index)), learns))
         return packed
 
     def _prove(self, segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> StepReport:
@@ -304,11 +302,10 @@ def _gaps(segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> Ite
                     segment=number,
                     position=int(position),
                     token=int(segment.ids[position]),
-                    logp_train=float(row[position]),
+                    logp_train=float(row[position]) if np.isfinite(row[position]) else None,
                     logp_engine=float(segment.logprobs[position]),
                 )
 
 
 def _size(gap: TokenGap) -> float:
-    distance = abs(gap.logp_train - gap.logp_engine)
-    return distance if math.isfinite(distance) else math.inf
+    return math.inf if gap.logp_train is None else abs(gap.logp_train - gap.logp_engine)

@@ -1,0 +1,197 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from lego.config.schema import CorrectionSection, GateSection, ObjectiveSection
+from lego.errors import ConfigError, TrainerError
+from lego.metrics import METRICS
+from lego.trainer.step import WORST_TOKENS, Trainer
+from tests.trainer._sampled import sample, section, weights
+
+
+@pytest.fixture(scope="module")
+def segments(tiny_policy):
+    return sample(tiny_policy)
+
+
+def same(a, b):
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_score_reproduces_the_sampler(tiny_policy, segments):
+    trainer = Trainer(tiny_policy, section(micro_batch_tokens=64))
+    for segment, row in zip(segments, trainer.score(segments), strict=True):
+        assert row.shape == segment.ids.shape
+        assert not row[~segment.mask].any()
+        np.testing.assert_allclose(row[segment.mask], segment.logprobs[segment.mask], atol=1e-5)
+
+
+def test_a_step_moves_the_weights_and_reports_known_metrics(tiny_policy, segments):
+    trainer = Trainer(tiny_policy, section())
+    before = weights(trainer)
+    report = trainer.step(segments)
+    assert report.refused is None
+    assert not same(before, weights(trainer))
+    assert set(report.metrics) <= set(METRICS)
+    assert report.metrics["proof/correlation"] > 0.9999
+    assert report.metrics["proof/mean_gap"] < 1e-5
+    assert report.metrics["ratio/mean"] == 1.0
+    assert report.metrics["step/lr"] == pytest.approx(1e-3 / 4)
+    assert report.metrics["step/tokens"] == sum(s.mask.sum() for s in segments)
+    assert len(report.worst) == WORST_TOKENS
+    assert report.worst[0]["trial_id"] in {s.trial_id for s in segments}
+
+
+@pytest.mark.parametrize("name", ["gspo", "grpo"])
+def test_the_gradient_at_ratio_one_is_the_policy_gradient_of_each_trial(tiny_policy, segments, name, monkeypatch):
+    """- mean over trials of A x mean over the trial's tokens of grad log pi, from a forward pass of our own."""
+    halves = []
+    for segment in segments:
+        first, second = segment.mask.copy(), segment.mask.copy()
+        first[np.flatnonzero(segment.mask)[4:]] = False
+        second &= ~first
+        for mask in (first, second):
+            logprobs = np.where(mask, segment.logprobs, 0).astype(np.float32)
+            halves.append(replace(segment, mask=mask, logprobs=logprobs, weight=mask.sum() / segment.mask.sum()))
+    settings = section(objective=ObjectiveSection(name=name), micro_batch_tokens=40)
+    settings.optimizer.max_grad_norm = 0
+    trainer = Trainer(tiny_policy, settings)
+    monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
+    report = trainer.step(halves)
+    assert report.refused is None
+
+    model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32).eval()
+    for segment in segments:
+        ids = torch.from_numpy(segment.ids.astype(np.int64))[None]
+        logp = torch.log_softmax(model(ids).logits[0, :-1], -1).gather(1, ids[0, 1:, None]).squeeze(1)
+        owned = torch.from_numpy(segment.mask[1:])
+        (-segment.advantage * logp[owned].mean() / len(segments)).backward()
+    # token TIS multiplies by pi_old / mu, which is 1 to the last few digits
+    for (label, p), q in zip(trainer.policy.model.named_parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=2e-6, msg=lambda m, n=label: f"{n}: {m}")
+
+
+def test_micro_batches_and_order_do_not_change_the_update(tiny_policy, segments):
+    gradients = []
+    for tokens, order in ((10_000, [0, 1, 2, 3]), (30, [0, 1, 2, 3]), (70, [3, 1, 0, 2])):
+        trainer = Trainer(tiny_policy, section(micro_batch_tokens=tokens))
+        trainer.optimizer.step = lambda: None  # type: ignore[method-assign]
+        trainer.step([segments[i] for i in order])
+        gradients.append([p.grad for p in trainer.policy.model.parameters()])
+    for other in gradients[1:]:
+        for a, b in zip(gradients[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_segments_without_advantage_are_proven_but_pull_nothing(tiny_policy, segments):
+    flat = [replace(s, advantage=0.0, trial_id=s.trial_id + 50) for s in segments]
+    alone, mixed = Trainer(tiny_policy, section()), Trainer(tiny_policy, section())
+    for trainer, given in ((alone, segments), (mixed, [flat[0], *segments, *flat[1:]])):
+        trainer.optimizer.step = lambda: None  # type: ignore[method-assign]
+        trainer.section.optimizer.max_grad_norm = 0
+        report = trainer.step(given)
+    assert report.metrics["proof/tokens"] == 2 * sum(s.mask.sum() for s in segments)
+    for a, b in zip(alone.policy.model.parameters(), mixed.policy.model.parameters(), strict=True):
+        torch.testing.assert_close(b.grad, a.grad / 2, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+@pytest.mark.parametrize("fault", ["gap", "temperature", "flat", "nan"])
+def test_a_refused_step_leaves_everything_as_it_was(tiny_policy, segments, fault, minibatches):
+    trainer = Trainer(tiny_policy, section(minibatches=minibatches), temperature=0.8 if fault == "temperature" else 1.0)
+    given = segments
+    if fault == "gap":
+        given = [replace(s, logprobs=np.where(s.mask, s.logprobs - 0.01, 0).astype(np.float32)) for s in segments]
+    if fault == "flat":
+        given = [replace(s, advantage=0.0) for s in segments]
+    if fault == "nan":
+        with torch.no_grad():
+            trainer.policy.model.get_input_embeddings().weight[segments[0].ids[0]] = float("nan")
+    before = weights(trainer)
+    report = trainer.step(given)
+    words = {"gap": "mean_logp_gap", "temperature": "mean_logp_gap", "flat": "no gradient", "nan": "not finite"}
+    assert words[fault] in str(report.refused)
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(
+        before.values(), weights(trainer).values(), strict=True))  # fmt: skip
+    assert trainer.optimizer.steps == 0
+    assert all(p.grad is None for p in trainer.policy.model.parameters())
+    if fault == "gap":
+        assert report.worst[0]["logp_train"] - report.worst[0]["logp_engine"] == pytest.approx(0.01, abs=1e-4)
+
+
+def test_nothing_given_is_nothing_done(tiny_policy):
+    assert "no gradient" in str(Trainer(tiny_policy, section()).step([]).refused)
+
+
+def test_a_gap_within_the_gate_is_corrected_for(tiny_policy, segments):
+    """mu is 0.7 nats off pi_old everywhere: each token's pull is min(e^0.7, 1.5) of what it was."""
+    off = [replace(s, logprobs=np.where(s.mask, s.logprobs - 0.7, 0).astype(np.float32)) for s in segments]
+    wide = GateSection(mean_logp_gap=1.0, k3=1.0, min_correlation=0.0)
+    norms = {}
+    for label, given, tis in (("on", segments, 1.5), ("off", off, 1.5), ("none", off, 0.0)):
+        trainer = Trainer(tiny_policy, section(gate=wide, correction=CorrectionSection(token_tis=tis)))
+        report = trainer.step(given)
+        norms[label] = report.metrics["step/grad_norm"]
+        assert report.metrics.get("tis/capped", 0.0) == (1.0 if label == "off" else 0.0)
+    assert norms["off"] == pytest.approx(1.5 * norms["on"], rel=1e-3)
+    assert norms["none"] == pytest.approx(norms["on"], rel=1e-3)
+
+
+def test_bypass_takes_the_engines_log_probs_as_old(tiny_policy, segments):
+    off = [replace(s, logprobs=np.where(s.mask, s.logprobs - 1e-4, 0).astype(np.float32)) for s in segments]
+    trainer = Trainer(tiny_policy, section(correction=CorrectionSection(old="bypass")))
+    report = trainer.step(off)
+    assert report.metrics["ratio/mean"] == pytest.approx(np.exp(1e-4), abs=1e-6)
+    assert "tis/capped" not in report.metrics
+
+
+def test_mini_batches_step_on_moved_weights(tiny_policy, segments):
+    trainer = Trainer(tiny_policy, section(minibatches=2, objective=ObjectiveSection("grpo", 0.2, 0.2)))
+    report = trainer.step(segments)
+    assert report.refused is None
+    assert trainer.optimizer.steps == 2
+    assert report.metrics["ratio/k3"] > 0  # the second meets a policy that is no longer pi_old
+    assert report.metrics["proof/tokens"] == sum(s.mask.sum() for s in segments)
+
+
+def test_scripted_tokens_carry_no_policy_gradient(tiny_policy, segments):
+    scripted = replace(segments[0], logprobs=np.zeros_like(segments[0].logprobs), sampler="script")
+    with pytest.raises(TrainerError, match="scripted"):
+        Trainer(tiny_policy, section()).step([scripted, *segments[1:]])
+
+
+def test_a_resumed_step_is_bit_equal(tiny_policy, segments, tmp_path):
+    straight = Trainer(tiny_policy, section(minibatches=2), seed=3)
+    straight.step(segments)
+    straight.save(tmp_path / "one")
+    resumed = Trainer(tmp_path / "one", section(minibatches=2), seed=3)
+    assert resumed.optimizer.steps == 2
+    wide = GateSection(mean_logp_gap=9.0, k3=9.0, min_correlation=-1.0)  # the samples are one policy old by now
+    for trainer in (straight, resumed):
+        trainer.section.gate = wide
+    first, second = straight.step(segments), resumed.step(segments)
+    assert same(weights(straight), weights(resumed))
+    assert first.metrics["step/loss"] == second.metrics["step/loss"]
+    resumed.save(tmp_path / "two")
+    straight.save(tmp_path / "three")
+    assert (tmp_path / "two/model.safetensors").read_bytes() == (tmp_path / "three/model.safetensors").read_bytes()
+
+
+def test_a_step_makes_good_trials_likelier_and_bad_ones_less_so(tiny_policy, segments):
+    trainer = Trainer(tiny_policy, section(objective=ObjectiveSection("grpo", 0.2, 0.2)))
+    before = trainer.score(segments)
+    for _ in range(3):
+        trainer.section.gate = GateSection(mean_logp_gap=9.0, k3=9.0, min_correlation=-1.0)
+        trainer.step(segments)
+    change = [float((b - a).sum()) for a, b in zip(before, trainer.score(segments), strict=True)]
+    assert change[0] > 0 > change[1] and change[2] > 0 > change[3]
+
+
+def test_settings_that_cannot_be_trained_on(tiny_policy):
+    with pytest.raises(ConfigError, match="temperature"):
+        Trainer(tiny_policy, section(), temperature=0.0)
+    with pytest.raises(ConfigError, match="ppo"):
+        Trainer(tiny_policy, section(objective=ObjectiveSection(name="ppo")))
