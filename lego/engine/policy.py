@@ -59,7 +59,8 @@ def teacher_forced(model: PreTrainedModel, ids: IntArray, start: int, temperatur
     for begin in range(0, len(tokens) - 1, _SCORE_TOKENS):
         end = min(begin + _SCORE_TOKENS, len(tokens) - 1)
         keep = end - max(begin, start - 1)
-        out = model(input_ids=tokens[None, begin:end], past_key_values=cache, use_cache=True, logits_to_keep=max(keep, 1))
+        passed = tokens[None, begin:end]
+        out = model(input_ids=passed, past_key_values=cache, use_cache=True, logits_to_keep=max(keep, 1))
         if keep > 0:
             heat = torch.full((keep,), temperature, device=model.device)
             logp = log_probs(out.logits[0, -keep:], heat)

@@ -16,7 +16,7 @@ _PIECE = 8
 class ScriptedEngine:
     """Each session has its turns, given by `assign`; each request of the session takes the next one."""
 
-    sampler: Literal["script"] = "script"
+    sampler: Literal["policy", "script"] = "script"
 
     def __init__(self) -> None:
         self.policy_version = 0

@@ -53,7 +53,7 @@ class TransformersEngine:
     most probable ones and log-probs those of temperature 1.
     """
 
-    sampler: Literal["policy"] = "policy"
+    sampler: Literal["policy", "script"] = "policy"
 
     def __init__(
         self,
