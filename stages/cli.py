@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import click
 
-from lego.errors import GateError, LegoError
+from lego.errors import GateError, LegoError, StoreError
 
 COMMANDS: dict[str, str] = {
     "init": "Write a commented config for your model, harness and tasks.",
@@ -113,7 +113,7 @@ def run(args: Sequence[str]) -> int:
 
 def _disk_full(error: OSError) -> LegoError:
     where = f": {error.filename}" if error.filename else ""
-    return LegoError(f"the disk is full{where}", hint="free some space (`lego gc` helps) and run the command again")
+    return StoreError(f"the disk is full{where}", hint="free some space (`lego gc` helps) and run the command again")
 
 
 def _reader_gone() -> bool:

@@ -86,7 +86,7 @@ BOUNDS: dict[str, _Bound] = {
 
 
 def broken(config: Config) -> Iterator[Problem]:
-    """Every rule that a config of the right shape breaks. Pure but for reading the current folder's name."""
+    """Every rule that a config of the right shape breaks. Reads nothing but symbolic links, to compare task folders."""
     yield from _single(config)
     yield from _run(config)
     yield from _tasks(config)

@@ -1,7 +1,9 @@
+import json
 from pathlib import Path
 
 import pytest
 
+from lego.config.fields import settings
 from lego.config.load import flat, load, resolved, tags
 from lego.config.schema import Config
 from lego.errors import ConfigError
@@ -97,6 +99,15 @@ def test_an_override_of_a_section_keeps_the_rest_of_it(config_file):
     assert loaded.config.train.objective.clip_high == 0.5
     assert loaded.origin["train.objective.clip_high"] == "command line"
     assert loaded.origin["train.objective.clip_low"] == "learn.yaml:12"
+
+
+@pytest.mark.parametrize("setting", settings(), ids=lambda setting: setting.key)
+def test_every_setting_can_be_given_on_the_command_line(config_file, setting):
+    path = config_file()
+    value = flat(load(path).config)[setting.key]
+    loaded = load(path, [f"{setting.key}={json.dumps(value)}"])
+    assert loaded.origin[setting.key] == "command line"
+    assert flat(loaded.config)[setting.key] == value
 
 
 def test_the_last_override_of_a_key_counts(config_file):
