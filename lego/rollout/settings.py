@@ -20,9 +20,11 @@ Sampler = Literal["policy", "script", "oracle"]
 
 @dataclass(frozen=True)
 class RoundSettings:
-    """`timeout` in seconds, the trial clock's; token counts in tokens; `samples` trials of each task."""
+    """`timeout` in seconds, the trial clock's; token counts in tokens; `samples` trials of each of `tasks` tasks
+    (0 = all)."""
 
     sampler: Sampler
+    tasks: int
     samples: int
     temperature: float
     max_turns: int
@@ -45,13 +47,15 @@ def settings_for(config: Config, kind: RoundKind) -> RoundSettings:
     rollout = config.rollout
     scripted = config.engine.kind == "scripted"
     sampler: Sampler = "script" if scripted else "policy"
-    samples, temperature, history = rollout.samples_per_task, rollout.temperature, rollout.history
+    tasks, samples = rollout.tasks_per_round, rollout.samples_per_task
+    temperature, history = rollout.temperature, rollout.history
     if kind == "eval":
-        samples, temperature, history = config.eval.samples, config.eval.temperature, config.eval.history
+        tasks, samples, temperature, history = config.eval.tasks, config.eval.samples, config.eval.temperature, config.eval.history
     if kind == "demo":
-        samples, sampler = 1, "oracle" if config.sft.source == "oracle" else "script"
+        tasks, samples, sampler = config.sft.tasks, 1, "oracle" if config.sft.source == "oracle" else "script"
     return RoundSettings(
         sampler=sampler,
+        tasks=tasks,
         samples=samples,
         temperature=temperature,
         max_turns=rollout.max_turns,
@@ -66,18 +70,19 @@ def settings_for(config: Config, kind: RoundKind) -> RoundSettings:
 def begin_round(run: Run, kind: RoundKind, policy: PolicyRef, ordinal: int) -> Round:
     """Open round `ordinal` of its kind (or join it, if another process was first)."""
     config, seed = run.config, run.config.run.seed
+    settings = settings_for(config, kind)
     ids = catalogue.task_ids(run.store, "eval" if kind == "eval" else "train")
     if not ids:
         section = "eval" if kind == "eval" else "train"
         raise ConfigError(f"tasks.{section} is empty: there is nothing to run", hint=f"name a source under tasks.{section}")
     if kind == "eval":
         # The same held-out tasks for every policy, so that evaluations compare.
-        chosen = ids[: config.eval.tasks] if config.eval.tasks else ids
+        chosen = ids[: settings.tasks] if settings.tasks else ids
+    elif kind == "demo" and config.sft.source == "solved":
+        chosen = []  # nothing to demonstrate: the policy's own solved trials are the samples
     else:
-        count = config.rollout.tasks_per_round if kind == "train" else config.sft.tasks
-        chosen = rounds.pick_tasks(ids, seed, ordinal, count)
+        chosen = rounds.pick_tasks(ids, seed, ordinal, settings.tasks)
     weights = dict(config.harness)
-    settings = settings_for(config, kind)
     return rounds.open_round(
         run.store,
         kind,

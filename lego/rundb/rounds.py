@@ -109,3 +109,9 @@ def close_round(store: Store, round_id: int, reason: str) -> None:
         "UPDATE rounds SET status = 'closed', closed_at = ?, reason = ? WHERE id = ? AND status = 'open'",
         (now(), reason, round_id),
     )
+
+
+def tasks_of(store: Store, round_id: int) -> list[tuple[str, str]]:
+    """(task id, harness) of a round, in order."""
+    rows = store.rows("SELECT task_id, harness FROM round_tasks WHERE round_id = ? ORDER BY position", (round_id,))
+    return [(row["task_id"], row["harness"]) for row in rows]

@@ -95,4 +95,12 @@ def record_eval(store: Store, *, round_id: int, policy_version: int, n: int, pas
 
 
 def evals(store: Store) -> list[Row]:
-    return store.rows("SELECT * FROM evals ORDER BY policy_version, id")
+    """Every evaluation with its detail parsed, by policy."""
+    rows = store.rows("SELECT * FROM evals ORDER BY policy_version, id")
+    for row in rows:
+        row["detail"] = json.loads(row["detail"])
+    return rows
+
+
+def eval_of_round(store: Store, round_id: int) -> Row | None:
+    return next((row for row in evals(store) if row["round_id"] == round_id), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ class Outcome:
     worst: list[dict[str, Any]] = field(default_factory=list)
 
 
-def train_round(store: Store, round_: Round, config: Config, folder: Path, on_progress: OnProgress) -> Outcome:
+async def train_round(store: Store, round_: Round, config: Config, folder: Path, on_progress: OnProgress) -> Outcome:
     """Train on a finished, verified round and close it. `folder` is where policies are kept.
 
     A round without an advantage closes as skipped. Raises GateError when the proof gate refuses the step (the round
@@ -44,22 +45,23 @@ def train_round(store: Store, round_: Round, config: Config, folder: Path, on_pr
     assert current is not None, "a round cannot exist before a policy"
     assembly = assemble(store, round_, config)
     step = training.begin_step(store, round_id=round_.id, kind="rl", policy_from=current.version, samples=assembly.rows)
-    counts = {name: float(count) for name, count in assembly.counts.items()}
+    counts = assembly.metrics()
     if not any(segment.advantage for segment in assembly.segments):
         reason = "no trial has an advantage: nothing to learn from" if assembly.segments else "no trainable trial"
         return _close(store, round_, config, Outcome(step, "skipped", reason, None, counts))
-    trainer = _trainer(current, config, step, float(round_.settings["temperature"]))
-    report = trainer.step(assembly.segments, on_progress)
+    # The database belongs to this thread; the arithmetic goes to another, so that leases stay renewed meanwhile.
+    trainer = await asyncio.to_thread(_trainer, current, config, step, float(round_.settings["temperature"]))
+    report = await asyncio.to_thread(trainer.step, assembly.segments, on_progress)
     metrics = {**report.metrics, **counts}
     if report.refused:
         outcome = _close(store, round_, config, Outcome(step, "refused", report.refused, None, metrics, report.worst))
         raise GateError(f"step {outcome.step} refused: {outcome.reason}", hint="lego status shows the tokens that differ most")
     target = folder / str(current.version + 1)
-    trainer.save(target, notes={"step": step, "parent": current.version})
+    await asyncio.to_thread(trainer.save, target, notes={"step": step, "parent": current.version})
     return _close(store, round_, config, Outcome(step, "done", "", None, metrics, report.worst), current, target, "train")
 
 
-def teach_round(store: Store, round_: Round, config: Config, folder: Path,
+async def teach_round(store: Store, round_: Round, config: Config, folder: Path,
                 on_progress: Callable[[SftProgress], None]) -> Outcome:
     """Supervised fine-tuning on a round of demonstrations, or (sft.source solved) on the solved trials so far."""
     current = catalogue.policy(store)
@@ -68,12 +70,12 @@ def teach_round(store: Store, round_: Round, config: Config, folder: Path,
     if not assembly.segments:
         raise TrainerError("there is no demonstration to learn from", hint="lego status says why its trials failed", fault="user")
     step = training.begin_step(store, round_id=round_.id, kind="sft", policy_from=current.version, samples=assembly.rows)
-    trainer = _trainer(current, config, step, 1.0)
-    report = run_sft(trainer, assembly.segments, config.sft, on_progress)
-    metrics = {**report.metrics, **{name: float(count) for name, count in assembly.counts.items()}}
+    trainer = await asyncio.to_thread(_trainer, current, config, step, 1.0)
+    report = await asyncio.to_thread(run_sft, trainer, assembly.segments, config.sft, on_progress)
+    metrics = {**report.metrics, **assembly.metrics()}
     target = folder / str(current.version + 1)
     # The next step's objective is another one: its optimizer starts afresh.
-    trainer.save(target, notes={"step": step, "parent": current.version}, optimizer=False)
+    await asyncio.to_thread(trainer.save, target, notes={"step": step, "parent": current.version}, optimizer=False)
     return _close(store, round_, config, Outcome(step, "done", "", None, metrics), current, target, "sft")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Literal
@@ -27,11 +28,32 @@ Sampler = Literal["policy", "script"]
 
 @dataclass
 class Assembly:
-    """`segments` enter the step; `rows` are all samples, the dropped ones with why; `counts` say what happened."""
+    """`segments` enter the step; `rows` are all samples, the dropped ones with why.
+
+    groups: how many by state (ok, flat, skipped). rewards: of graded trials. excluded: sampled tokens left out of the
+    loss, by reason.
+    """
 
     segments: list[TrainSegment] = field(default_factory=list)
     rows: list[SampleRow] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
+    groups: Counter[str] = field(default_factory=Counter)
+    rewards: list[float] = field(default_factory=list)
+    excluded: Counter[str] = field(default_factory=Counter)
+
+    def metrics(self) -> dict[str, float]:
+        """By name (lego.metrics)."""
+        values = {"step/dropped": float(sum(bool(row.dropped) for row in self.rows))}
+        if self.groups:
+            values |= {
+                "group/graded": float(self.groups["ok"] + self.groups["flat"]),
+                "group/flat": float(self.groups["flat"]),
+                "group/skipped": float(self.groups["skipped"]),
+            }
+        if self.rewards:
+            values["reward/mean"] = statistics.fmean(self.rewards)
+        if len(self.rewards) > 1:
+            values["reward/std"] = statistics.stdev(self.rewards)
+        return values
 
     def add(self, trial: Row, verdict_id: int | None, cut: Segmentation, advantage: float, sampler: Sampler, group: str) -> None:
         """Enter one trial's segments; together they weigh 1."""
@@ -43,14 +65,11 @@ class Assembly:
             )
         for number, reason in enumerate(cut.dropped, start=len(cut.segments)):
             self.rows.append(SampleRow(trial["id"], verdict_id, number, advantage, 0.0, 0, reason))
-            self.counts["dropped/invariant"] += 1
-        for reason, tokens in cut.excluded.items():
-            self.counts[f"excluded_tokens/{reason}"] += tokens
+        self.excluded += cut.excluded
 
     def drop(self, trial: Row, reason: str) -> None:
         """A whole trial that stays out of the loss."""
         self.rows.append(SampleRow(trial["id"], trial.get("verdict_id"), 0, 0.0, 0.0, 0, reason))
-        self.counts[f"dropped/{reason}"] += 1
 
 
 def assemble(store: Store, round_: Round, config: Config) -> Assembly:
@@ -66,7 +85,8 @@ def assemble(store: Store, round_: Round, config: Config) -> Assembly:
     for (task, harness), members in groups.items():
         rewards = [_reward(row, config) for row in members]
         result = group_advantages(rewards, config.train.objective.advantage_std)
-        out.counts[f"groups/{result.state}"] += 1
+        out.groups[result.state] += 1
+        out.rewards += [reward for reward in rewards if reward is not None]
         for row, reward, advantage in zip(members, rewards, result.values, strict=True):
             reason = _dropped(row, reward, advantage, result.state, config)
             if reason:

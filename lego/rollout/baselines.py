@@ -1,0 +1,85 @@
+"""The oracle check: does a task tell solved from unsolved? Empty must fail and gold must pass, twice each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lego.errors import LegoError
+from lego.rollout.site import Workshop
+from lego.rollout.stopping import Stop
+from lego.rollout.verification import verify_candidate
+from lego.rundb import catalogue
+from lego.tasks.task import Task
+from lego.verifier.grade import Nothing, Oracle
+from lego.verifier.verdict import Verdict
+
+REPETITIONS = 2
+
+
+@dataclass(frozen=True)
+class BaselineResult:
+    """`empty`, `gold`: (outcome, reward) of each repetition; `log`: the end of the log of the first one that is wrong."""
+
+    task: str
+    good: bool
+    empty: list[tuple[str, float | None]] = field(default_factory=list)
+    gold: list[tuple[str, float | None]] = field(default_factory=list)
+    log: str = ""
+
+    def line(self) -> str:
+        def said(results: list[tuple[str, float | None]]) -> str:
+            return ", ".join(outcome for outcome, _ in results)
+
+        return f"{self.task}: nothing done: {said(self.empty)}; solution: {said(self.gold)}"
+
+
+async def check_tasks(workshop: Workshop, tasks: Sequence[Task], stop: Stop,
+                      on_result: Callable[[BaselineResult], None]) -> list[BaselineResult]:
+    """Check each task; a stop leaves out those not begun."""
+    gate = asyncio.Semaphore(workshop.run.config.verify.concurrency)
+    results: dict[str, BaselineResult] = {}
+
+    async def one(task: Task) -> None:
+        async with gate:
+            if not stop.asked.is_set():
+                results[task.id] = await check_task(workshop, task)
+                on_result(results[task.id])
+
+    async with asyncio.TaskGroup() as group:
+        for task in tasks:
+            group.create_task(one(task))
+    return [results[task.id] for task in tasks if task.id in results]
+
+
+async def check_task(workshop: Workshop, task: Task) -> BaselineResult:
+    empty: list[tuple[str, float | None]] = []
+    gold: list[tuple[str, float | None]] = []
+    log = ""
+    for _ in range(REPETITIONS):
+        for kind, into in (("empty", empty), ("gold", gold)):
+            verdict = await _baseline(workshop, task, "empty" if kind == "empty" else "gold")
+            into.append((verdict.outcome, verdict.reward))
+            if not log and not _as_it_should(kind, verdict):
+                log = verdict.log[-2000:].decode(errors="replace") or str(verdict.detail)
+    good = all(reward is not None and reward < 1 for _, reward in empty) and all(reward == 1 for _, reward in gold)
+    return BaselineResult(task.id, good, empty, gold, log)
+
+
+def _as_it_should(kind: str, verdict: Verdict) -> bool:
+    return verdict.reward is not None and (verdict.reward < 1 if kind == "empty" else verdict.reward == 1)
+
+
+async def _baseline(workshop: Workshop, task: Task, kind: Literal["empty", "gold"]) -> Verdict:
+    try:
+        verdict = await verify_candidate(Nothing() if kind == "empty" else Oracle(), task, workshop)
+    except LegoError as error:
+        detail: dict[str, Any] = {"reason": str(error), "fault": error.fault}
+        verdict = Verdict("error", None, detail)
+    catalogue.record_baseline(
+        workshop.run.store, task_id=task.id, kind=kind, reward=verdict.reward, outcome=verdict.outcome,
+        detail=verdict.detail, log=verdict.log, seconds=verdict.seconds,
+    )  # fmt: skip
+    return verdict

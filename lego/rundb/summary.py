@@ -1,0 +1,95 @@
+"""A round in numbers, for people and machines to look at; reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lego.rundb import calls
+from lego.rundb.rounds import Round
+from lego.rundb.store import Row, Store
+from lego.rundb.verdicts import LATEST
+
+
+@dataclass(frozen=True)
+class RoundSummary:
+    """Slots are (task, harness, sample); each holds at most one finished trial.
+
+    slots: in all. done: finished, or given up on. running, pending: attempts. empty: slots that infra faults left
+    without a trial. infra: attempts lost to infrastructure. faults: closed without a submission, by fault.
+    endings: finished trials by how they ended. verified: with a reward. outcomes: verdicts by outcome.
+    solved: rewards of 1. reward: mean over rewards, None without any. tampered: verdicts with findings.
+    calls, sampled, prompted: model calls and tokens. seconds: first call's start to last call's end.
+    """
+
+    slots: int
+    done: int
+    running: int
+    pending: int
+    empty: int
+    infra: int
+    finished: int
+    verified: int
+    solved: int
+    tampered: int
+    unverified: int
+    reward: float | None
+    calls: int
+    sampled: int
+    prompted: int
+    seconds: float
+    endings: dict[str, int] = field(default_factory=dict)
+    outcomes: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+
+
+def summarise(store: Store, round_: Round) -> RoundSummary:
+    one = (round_.id,)
+    status = _counted(store, "SELECT status AS name, count(*) AS n FROM trials WHERE round_id = ? GROUP BY status", one)
+    slots = int(store.value("SELECT count(DISTINCT task_id || char(31) || harness || char(31) || sample) FROM trials WHERE round_id = ?", one))
+    verdict = store.row(
+        "SELECT count(v.reward) AS verified, coalesce(sum(v.reward = 1.0), 0) AS solved, avg(v.reward) AS reward,"
+        f" coalesce(sum(v.tamper != '[]'), 0) AS tampered FROM ({LATEST}) v JOIN trials t ON t.id = v.trial_id WHERE t.round_id = ?",
+        one,
+    )
+    assert verdict is not None
+    totals = calls.totals(store, round_.id)
+    finished, running, pending = (status.get(name, 0) for name in ("finished", "running", "pending"))
+    faults = _counted(store, "SELECT fault AS name, count(*) AS n FROM trials WHERE round_id = ? AND fault IS NOT NULL GROUP BY fault", one)
+    open_slots = int(
+        store.value("SELECT count(DISTINCT task_id || char(31) || harness || char(31) || sample) FROM trials WHERE round_id = ?"
+                    " AND status IN ('pending', 'running')", one)
+    )
+    return RoundSummary(
+        slots=slots,
+        done=slots - open_slots,
+        running=running,
+        pending=pending,
+        empty=slots - open_slots - finished,
+        infra=faults.get("infra", 0),
+        finished=finished,
+        verified=verdict["verified"],
+        solved=verdict["solved"],
+        tampered=verdict["tampered"],
+        unverified=finished - verdict["verified"],
+        reward=verdict["reward"],
+        calls=totals["calls"],
+        sampled=totals["sampled"],
+        prompted=totals["prompted"],
+        seconds=(totals["last"] or 0.0) - (totals["first"] or 0.0),
+        endings=_counted(store, "SELECT ending AS name, count(*) AS n FROM trials WHERE round_id = ? AND status = 'finished' GROUP BY ending", one),
+        outcomes=_counted(store, f"SELECT v.outcome AS name, count(*) AS n FROM ({LATEST}) v JOIN trials t ON t.id = v.trial_id WHERE t.round_id = ? GROUP BY v.outcome", one),
+        faults=faults,
+    )
+
+
+def _counted(store: Store, sql: str, params: tuple[int, ...]) -> dict[str, int]:
+    return {row["name"]: row["n"] for row in store.rows(sql, params)}
+
+
+def trial_rows(store: Store, round_id: int) -> list[Row]:
+    """One row an attempt, with the latest verdict's reward and outcome; no blobs."""
+    return store.rows(
+        "SELECT t.id, t.task_id, t.harness, t.sample, t.attempt, t.status, t.fault, t.ending, t.reason, t.seconds,"
+        f" v.reward, v.outcome FROM trials t LEFT JOIN ({LATEST}) v ON v.trial_id = t.id WHERE t.round_id = ? ORDER BY t.id",
+        (round_id,),
+    )

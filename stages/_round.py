@@ -1,0 +1,121 @@
+"""Running one round from a command: images, trials, verification, each with its progress."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import click
+
+from lego.errors import ImageError
+from lego.images.build import ImageEvent, ImageResult
+from lego.rollout.site import Workshop
+from lego.rollout.stopping import Stop
+from lego.rollout.work import run_trials, run_verifications
+from lego.rundb import rounds, trials, verdicts
+from lego.rundb.rounds import Round
+from lego.rundb.summary import RoundSummary, summarise
+from stages._common import Progress, progress
+
+
+def heading(round_: Round) -> str:
+    settings = round_.settings
+    return (
+        f"{'round' if round_.kind == 'train' else round_.kind} {round_.ordinal} · policy {round_.policy_version} · "
+        f"{settings['samples']} sample{'s' if settings['samples'] != 1 else ''} a task · {settings['sampler']}"
+    )
+
+
+async def ready_images(workshop: Workshop, round_: Round, quiet: bool) -> None:
+    """Build what the round's tasks and harnesses still lack; a failed task image fails its trials, nothing else.
+
+    Raises ImageError when the base or a harness image cannot be built.
+    """
+    entries = rounds.tasks_of(workshop.run.store, round_.id)
+    tasks = [workshop.run.tasks[task] for task, _ in entries]
+    specs = [workshop.run.specs[name] for name in sorted({harness for _, harness in entries})]
+    results = await build_with_progress(lambda on_event: workshop.build_images(tasks, specs, on_event), quiet)
+    for result in results:
+        if result.status == "failed" and result.kind != "task":
+            raise ImageError(f"the {result.kind} image {result.name} failed: {result.reason}", hint=f"log: {result.log_path}")
+
+
+async def build_with_progress(build: Callable[[Callable[[ImageEvent], None]], object], quiet: bool) -> list[ImageResult]:
+    with progress("images", quiet=quiet) as bar:
+        done: list[ImageResult] = []
+        working: list[str] = []
+
+        def on_event(event: ImageEvent) -> None:
+            if event.result is None:
+                working.append(event.job.name)
+            else:
+                done.append(event.result)
+                working.remove(event.job.name)
+                if event.result.status == "failed":
+                    bar.log(f" {event.result.kind} image {event.result.name} failed: {event.result.reason}\n   log: {event.result.log_path}")
+            bar.update(len(done), note=", ".join(working[:2]))
+
+        results = await build(on_event)  # type: ignore[misc]
+        bar.update(len(done), total=len(done))
+        return list(results)
+
+
+async def run_round(workshop: Workshop, round_: Round, stop: Stop, *, trials_too: bool = True, verify_too: bool = True,
+                    quiet: bool = False) -> RoundSummary:
+    """Run the round's trials and verification, overlapped, as far as they are not done yet."""
+    store = workshop.run.store
+    if trials_too and trials.unfinished(store, round_.id):
+        await ready_images(workshop, round_, quiet)
+    title = "trials" if trials_too else "verdicts"
+    with progress(title, heading=heading(round_), quiet=quiet) as bar:
+
+        def show() -> None:
+            _show(bar, summarise(store, round_), trials_too)
+
+        show()
+        works = []
+        if trials_too:
+            works.append(run_trials(await workshop.site(round_), stop, show))
+        if verify_too:
+            works.append(run_verifications(workshop, round_, stop, show, lambda: not trials.unfinished(store, round_.id)))
+        await _together(works)
+        show()
+    return summarise(store, round_)
+
+
+async def _together(works: Iterable[object]) -> None:
+    """Run them at once; the first error ends the others and is raised as it is."""
+    tasks = [asyncio.ensure_future(work) for work in works]  # type: ignore[arg-type, var-annotated]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _show(bar: Progress, summary: RoundSummary, trials_too: bool) -> None:
+    speed = f" · {summary.sampled / summary.seconds:.0f}/s" if summary.seconds > 1 else ""
+    turns = f"turns {summary.calls / summary.finished:.1f} avg" if summary.finished else ""
+    detail = f"tokens {summary.sampled} sampled{speed}      {turns}      verified {summary.verified}      infra faults {summary.infra}"
+    if trials_too:
+        bar.update(summary.done, total=summary.slots, note=f"{summary.running} running", detail=detail)
+    else:
+        bar.update(summary.verified, total=summary.finished, note=f"solved {summary.solved}")
+
+
+def tell_summary(summary: RoundSummary) -> None:
+    """One line of what a round gave."""
+    parts = [f"{summary.finished} of {summary.slots} trials finished"]
+    if summary.verified:
+        parts.append(f"solved {summary.solved} of {summary.verified} verified")
+    for name in ("broken", "error"):
+        if summary.outcomes.get(name):
+            parts.append(f"{name} {summary.outcomes[name]}")
+    if summary.empty:
+        parts.append(f"{summary.empty} slots left empty by faults")
+    click.echo("   ".join(parts))
+
+
+def unverified(workshop: Workshop, round_: Round) -> int:
+    return verdicts.waiting(workshop.run.store, round_.id)

@@ -1,0 +1,47 @@
+"""`lego rollout`: the trials of the open round."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from stages._common import config_options, print_json
+
+if TYPE_CHECKING:
+    from lego.config.load import Loaded
+
+
+@click.command()
+@config_options
+def command(loaded: Loaded, as_json: bool) -> None:
+    """Run the trials of the open round; open the next round if the last one is closed.
+
+    Several `lego rollout` on one run share the work. Ctrl-C once finishes what runs; twice gives it back.
+    """
+    asyncio.run(_rollout(loaded, as_json))
+
+
+async def _rollout(loaded: Loaded, as_json: bool) -> None:
+    from lego.rollout.next import train_round_now
+    from lego.rollout.run import open_run
+    from lego.rollout.scheduler import leases_renewed
+    from lego.rollout.site import open_workshop
+    from lego.rollout.stopping import stop_on_signals
+    from stages._round import run_round, tell_summary
+
+    run = open_run(loaded)
+    round_ = train_round_now(run)
+    async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
+        async with leases_renewed(run.store):
+            summary = await run_round(workshop, round_, stop, verify_too=False, quiet=as_json)
+    if as_json:
+        print_json({"round": round_.ordinal, "policy": round_.policy_version, **asdict(summary)})
+    else:
+        tell_summary(summary)
+        if summary.unverified:
+            click.echo("next: lego verify")
+    if stop.asked.is_set():
+        raise click.Abort

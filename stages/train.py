@@ -1,0 +1,41 @@
+"""`lego train`: a finished, verified round becomes a step and the next policy."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from lego.errors import TrainerError
+from stages._common import config_options, print_json
+
+if TYPE_CHECKING:
+    from lego.config.load import Loaded
+
+
+@click.command()
+@config_options
+def command(loaded: Loaded, as_json: bool) -> None:
+    """Train on the open round, once its trials are run and verified, and close it.
+
+    Refuses (exit code 4) when the trainer cannot reproduce the log-probs of the rollouts.
+    """
+    asyncio.run(_train(loaded, as_json))
+
+
+async def _train(loaded: Loaded, as_json: bool) -> None:
+    from lego.rollout.run import open_run
+    from lego.rundb import rounds
+    from stages._train import tell_outcome, train_with_progress
+
+    run = open_run(loaded)
+    round_ = rounds.latest(run.store, "train")
+    if round_ is None or not round_.open:
+        raise TrainerError("no round is open: there is nothing to train on", hint="lego rollout begins one", fault="user")
+    outcome = await train_with_progress(run, round_, quiet=as_json)
+    if as_json:
+        print_json(asdict(outcome))
+    else:
+        tell_outcome(outcome)
