@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 from lego.errors import SandboxError
 from lego.sandbox import hostconf, probe
@@ -69,6 +70,16 @@ class Capabilities:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class ImageInfo:
+    """What an image says of itself. `workdir` is "/" where it says nothing; `user` empty means root."""
+
+    id: str
+    workdir: str
+    user: str
+    env: Mapping[str, str]
+
+
 class Podman:
     """One private store, its service and its capabilities. Blocking calls; `call` runs them in threads."""
 
@@ -80,9 +91,11 @@ class Podman:
         self.socket = paths.run / f"api-{os.getpid()}-{time.monotonic_ns() % 10**6:06d}.sock"
         self._service: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._mount_lock = threading.Lock()
         self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="podman")
         self._local = threading.local()
         self._mounted: dict[str, Path] = {}
+        self._images: dict[str, ImageInfo] = {}
 
     @classmethod
     def open(cls, settings: PodmanSettings | None = None) -> Podman:
@@ -161,11 +174,30 @@ class Podman:
         """Run a blocking function in a thread of this store's own pool."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
+    def submit(self, function: Callable[..., object], *args: Any) -> None:
+        """Run a blocking function in the background; `close` waits for it."""
+        self._threads.submit(function, *args)
+
+    def image(self, name: str) -> ImageInfo:
+        """What the image of this name or id says of itself. Raises SandboxError when the store has none."""
+        kept = self._images.get(name)
+        if kept is not None:
+            return kept
+        response = self.request("get", f"/images/{quote(name, safe='')}/json", allow=(404,))
+        if response.status_code == 404:
+            raise SandboxError(f"image {name} is not in the store {self.paths.store}", hint="run lego build-images")
+        body = response.json()
+        config = body.get("Config") or {}
+        env = dict(pair.partition("=")[::2] for pair in config.get("Env") or ())
+        info = ImageInfo(body["Id"], config.get("WorkingDir") or "/", config.get("User") or body.get("User") or "", env)
+        self._images[name] = info
+        return info
+
     def mount_image(self, image: str) -> Path:
         """A read-only path on this host with the image's files; it stays mounted while this store is in use."""
-        with self._lock:
+        with self._mount_lock:
             path = self._mounted.get(image)
-            if path is None or not any(path.iterdir()):
+            if path is None:
                 path = Path(self.cli("image", "mount", image).stdout.decode().strip())
                 self._mounted[image] = path
             return path
@@ -180,6 +212,9 @@ class Podman:
     def close(self) -> None:
         """Stop the service. Containers that are still there are left to the reaper."""
         self._threads.shutdown(wait=True)
+        for image in self._mounted:
+            self.cli("image", "unmount", image, check=False)
+        self._mounted.clear()
         with self._lock:
             service, self._service = self._service, None
         if service is not None:
@@ -286,4 +321,4 @@ def _complaint(response: Any) -> str:
         body = response.json()
     except ValueError:
         return f"HTTP {response.status_code}"
-    return str(body.get("cause") or body.get("message") or body)[:500]
+    return str(body.get("message") or body.get("cause") or body)[:500]

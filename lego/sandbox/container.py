@@ -1,0 +1,357 @@
+"""One sealed container for one command.
+
+The container's command is the work itself, so starting it is all it takes; there is no exec. Files are laid in
+before the start and read out after the end, from outside, while nothing runs inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from lego.clock import TrialClock
+from lego.errors import SandboxError
+from lego.sandbox import reaper
+from lego.sandbox.cgroup import Cgroup
+from lego.sandbox.create import BoxSpec, create_body
+from lego.sandbox.logs import LogTail, OnOutput
+from lego.sandbox.podman import Podman, run_podman
+from lego.sandbox.probe import MAP_START
+from lego.sandbox.rootfs import Changes, ChangesJob, Entry, Job, LayJob, ReadJob, perform
+from lego.tasks.task import File
+
+Reason = Literal["exit", "timeout", "stopped", "oom", "disk", "lost"]
+_TICK_FIRST, _TICK_LAST = 0.01, 0.1
+_DISK_EVERY = 0.25
+_GRACE = 15.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a box's command ended. `rc` is None when it is not known; `seconds` is wall clock from start to end.
+
+    `reason`: exit, by itself; timeout, the clock ran out; stopped, the caller's event; oom, the kernel killed it for
+    memory; disk, it wrote more than its limit; lost, the container vanished, which only the host can do.
+    `evidence`: what the host saw (oom_kills, pids_refused, disk_bytes, output_dropped).
+    """
+
+    rc: int | None
+    reason: Reason
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Box:
+    """A container to be: files are gathered by `put` and `lay`, then `run` does everything at once."""
+
+    def __init__(self, podman: Podman, spec: BoxSpec) -> None:
+        self.podman = podman
+        self.spec = spec
+        self.name = f"lego-{uuid.uuid4().hex[:16]}"
+        self.laid: dict[str, File] = {}
+        self._entries: list[Entry] = []
+        self._keep: frozenset[str] = frozenset()
+        self._id = ""
+        self._pid_file = ""
+        self._layers: dict[str, Any] = {}
+        self._creating: asyncio.Future[None] | None = None
+        self.ended = False
+        self.put(spec.workspace)
+
+    def put(self, files: Mapping[str, File]) -> None:
+        """Lay files (absolute paths) over the image at start, owned by the box's user; part of its pristine state."""
+        for path, file in files.items():
+            self.laid[_absolute(path)] = file
+            self._entries.append(Entry(_absolute(path), "file", file.mode, file.data))
+
+    def lay(self, entries: Sequence[Entry], *, keep: frozenset[str] = frozenset()) -> None:
+        """Lay entries of any kind, deletions included, after what was put so far. `keep`: see LayJob."""
+        self._entries.extend(entries)
+        self._keep |= keep
+
+    async def run(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, user: str | None = None,
+                  stdin: bytes = b"", clock: TrialClock | None = None, stop: asyncio.Event | None = None,
+                  on_output: OnOutput | None = None, output_limit: int = 1 << 20) -> Ending:
+        """Start the container with `argv` as its command and wait for its end.
+
+        The container is killed when `clock` runs out, `stop` is set, or the disk limit is passed. `on_output` gets
+        output as it comes. Output beyond `output_limit` bytes a stream loses its middle. A box runs once.
+        Raises SandboxError where podman fails; what the command does is never an error.
+        """
+        if self._creating is not None:
+            raise SandboxError("a box runs one command; open another box for another")
+        started = asyncio.ensure_future(self.podman.call(self._start, list(argv), env or {}, user, stdin))
+        self._creating = started
+        await asyncio.shield(started)
+        try:
+            return await self._watch(clock, stop, on_output, output_limit)
+        finally:
+            self.ended = True
+
+    async def get(self, path: str, cap: int = 1 << 20) -> bytes | None:
+        """A file's first `cap` bytes after the end; None where there is no regular file."""
+        return (await self.read([path], cap))[path]
+
+    async def read(self, paths: Sequence[str], cap: int = 1 << 20) -> dict[str, bytes | None]:
+        """Several files after the end; see `get`."""
+        self._need_end()
+        return cast("dict[str, bytes | None]", await self._perform(ReadJob(self._merged, tuple(paths), cap)))
+
+    async def changes(self, roots: Sequence[str], skip: frozenset[str] = frozenset()) -> Changes:
+        """What differs from the image under `roots` (absolute, real paths), as bytes, after the end.
+
+        What was laid in at the start shows as changed too; submission.collect sets it against `laid`.
+        """
+        self._need_end()
+        lowers = str(self._layers.get("LowerDir", "")).split(":")
+        job = ChangesJob(self._merged, str(self._layers["UpperDir"]), lowers, self._shift, tuple(roots), skip)
+        return cast(Changes, await self._perform(job))
+
+    async def close(self) -> None:
+        """Remove the container in the background; it is killed if it still runs. The reaper would find it anyway."""
+        if self._creating is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.shield(self._creating)
+            self.podman.submit(reaper.remove, self.podman, self.name)
+
+    # --- blocking parts, run in the store's threads ------------------------------------------------------------
+
+    def _start(self, argv: list[str], env: Mapping[str, str], user: str | None, stdin: bytes) -> None:
+        podman, spec = self.podman, self.spec
+        podman.check_disk()
+        user = user if user is not None else spec.user
+        if stdin:
+            self._entries.append(Entry("/run/lego-stdin", "file", 0o444, stdin))
+            argv = ["/bin/sh", "-c", 'exec "$@" < /run/lego-stdin', "sh", *argv]
+        body = create_body(podman, spec, self.name, argv, env, user)
+        response = podman.request("post", "/containers/create", data=body, allow=(409,))
+        answer = response.json()
+        warnings = [line for line in answer.get("Warnings") or () if "swap" not in line.lower()]
+        if warnings and not podman.settings.accept_unenforced_limits:
+            raise SandboxError(f"podman did not take every limit: {'; '.join(warnings)}",
+                               hint="set sandbox.accept_unenforced_limits=true to run without")
+        shown = podman.request("get", f"/containers/{self.name}/json").json()
+        self._id = shown["Id"]
+        self._pid_file = shown.get("PidFile") or str(self._userdata(podman.paths.runroot) / "pidfile")
+        self._layers = dict(shown["GraphDriver"]["Data"] or {})
+        if self._entries:
+            owner = user or podman.image(spec.image).user
+            if not podman.capabilities.rootless:
+                podman.request("post", f"/containers/{self._id}/mount")
+            try:
+                _perform(podman, self._id, LayJob(self._merged, self._shift, self._entries, owner, self._keep))
+            except OSError as error:
+                raise SandboxError(f"files cannot be laid into {spec.image}: {error}") from error
+        podman.request("post", f"/containers/{self._id}/start", allow=(304,))
+
+    def _kill(self) -> None:
+        params = {"signal": "SIGKILL"}
+        try:
+            self.podman.request("post", f"/containers/{self._id}/kill", params=params, allow=(404, 409, 500))
+        except SandboxError:
+            pid = self._pid()
+            if pid is None or self.podman.capabilities.rootless:
+                raise
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _state(self) -> int | Literal["running", "gone"]:
+        """The exit code as podman itself tells it, or that there is none."""
+        response = self.podman.request("get", f"/containers/{self._id}/json", allow=(404,))
+        if response.status_code == 404:
+            return "gone"
+        state = response.json()["State"]
+        return "running" if state["Running"] else int(state["ExitCode"])
+
+    # --- watching ----------------------------------------------------------------------------------------------
+
+    async def _watch(self, clock: TrialClock | None, stop: asyncio.Event | None, on_output: OnOutput | None,
+                     output_limit: int) -> Ending:
+        begun = time.monotonic()
+        log = LogTail(self._userdata(self.podman.paths.graph) / "ctr.log", output_limit, on_output)
+        pid = self._pid()
+        group = Cgroup.of(pid) if pid is not None else Cgroup(None, None)
+        evidence: dict[str, Any] = {}
+        killed: Reason | None = None
+        deadline = 0.0
+        tick, disk_at = _TICK_FIRST, begun + _DISK_EVERY
+        with _exit_watch(pid) as gone:
+            stopping = asyncio.ensure_future(stop.wait()) if stop is not None else None
+            try:
+                while not self._exit_file().exists():
+                    wait = tick if clock is None or killed else max(min(tick, clock.remaining()), 0.001)
+                    waits = [gone] if stopping is None or killed else [gone, stopping]
+                    await asyncio.wait(waits, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+                    tick = 0.002 if gone.done() else min(tick * 1.5, _TICK_LAST)
+                    _note_group(group, evidence)
+                    log.poll()
+                    if killed is None:
+                        if stopping is not None and stopping.done():
+                            killed = "stopped"
+                        elif clock is not None and clock.remaining() <= 0:
+                            killed = "timeout"
+                        elif time.monotonic() > disk_at:
+                            used = await self.podman.call(_disk_use, str(self._layers["UpperDir"]), self.spec.limits.disk)
+                            evidence["disk_bytes"] = used
+                            disk_at = time.monotonic() + _DISK_EVERY
+                            if used > self.spec.limits.disk:
+                                killed = "disk"
+                        if killed is not None and not self._exit_file().exists():
+                            await self.podman.call(self._kill)
+                    # Once the process is gone conmon has only to write the exit file; podman's word settles it
+                    # where that never comes.
+                    if gone.done() or killed is not None:
+                        deadline = deadline or time.monotonic() + _GRACE
+                        if time.monotonic() > deadline:
+                            if await self.podman.call(self._state) != "running":
+                                break
+                            if killed is not None:
+                                raise SandboxError(f"container {self.name} does not end though it was killed")
+                            deadline = 0.0
+                _note_group(group, evidence)
+            finally:
+                if stopping is not None:
+                    stopping.cancel()
+        rc = self._read_exit()
+        if rc is None:
+            state = await self.podman.call(self._state)
+            rc = state if isinstance(state, int) else None
+        log.poll(to_end=True)
+        if log.dropped:
+            evidence["output_dropped"] = log.dropped
+        reason: Reason = killed or ("lost" if rc is None else "exit")
+        if reason == "exit" and rc == 137 and evidence.get("oom_kills"):
+            reason = "oom"
+        return Ending(rc, reason, log.output("stdout"), log.output("stderr"), time.monotonic() - begun, evidence)
+
+    def _exit_file(self) -> Path:
+        return self.podman.paths.tmp / "exits" / self._id
+
+    def _read_exit(self) -> int | None:
+        try:
+            text = self._exit_file().read_text().strip()
+        except FileNotFoundError:
+            return None
+        return int(text) if text.lstrip("-").isdigit() else None
+
+    def _userdata(self, base: Path) -> Path:
+        return base / "overlay-containers" / self._id / "userdata"
+
+    def _pid(self) -> int | None:
+        try:
+            return int(Path(self._pid_file).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    @property
+    def _merged(self) -> str:
+        # Where podman mounts the container; the key is only shown while it is mounted.
+        return str(self._layers.get("MergedDir") or Path(self._layers["UpperDir"]).parent / "merged")
+
+    @property
+    def _shift(self) -> int:
+        return MAP_START if self.podman.capabilities.user_namespace else 0
+
+    def _need_end(self) -> None:
+        if not self.ended:
+            raise SandboxError("a box is read after its command has ended, never before")
+
+    async def _perform(self, job: Job) -> object:
+        def blocking() -> object:
+            if not self.podman.capabilities.rootless and not os.path.ismount(self._merged):
+                self.podman.request("post", f"/containers/{self._id}/mount")
+            try:
+                return _perform(self.podman, self._id, job)
+            except OSError as error:
+                raise SandboxError(f"the files of container {self.name} cannot be read: {error}") from error
+
+        return await self.podman.call(blocking)
+
+
+@contextlib.asynccontextmanager
+async def open_box(podman: Podman, spec: BoxSpec) -> AsyncIterator[Box]:
+    """A box for one command; its container is removed on the way out, off the critical path."""
+    box = Box(podman, spec)
+    try:
+        yield box
+    finally:
+        await box.close()
+
+
+@contextlib.contextmanager
+def _exit_watch(pid: int | None) -> Iterator[asyncio.Future[None]]:
+    """A future done when process `pid` ends (at once where it already has)."""
+    loop = asyncio.get_running_loop()
+    gone: asyncio.Future[None] = loop.create_future()
+    handle = -1
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(pid)
+    if handle < 0:
+        gone.set_result(None)
+        yield gone
+        return
+
+    def ended() -> None:
+        loop.remove_reader(handle)
+        if not gone.done():
+            gone.set_result(None)
+
+    loop.add_reader(handle, ended)
+    try:
+        yield gone
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
+
+
+def _note_group(group: Cgroup, evidence: dict[str, Any]) -> None:
+    kills = group.oom_kills()
+    if kills:
+        evidence["oom_kills"] = kills
+    refused = group.pids_refused()
+    if refused:
+        evidence["pids_refused"] = refused
+
+
+def _disk_use(upper: str, limit: int) -> int:
+    """Bytes under a folder, each entry at least one block; stops counting once over `limit`."""
+    used, folders = 0, [upper]
+    while folders and used <= limit:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    used += max(entry.stat(follow_symlinks=False).st_blocks * 512, 4096)
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+        except OSError:
+            continue
+    return used
+
+
+def _perform(podman: Podman, container: str, job: Job) -> object:
+    if not podman.capabilities.rootless:
+        return perform(job)
+    # Only inside the user namespace can the files be reached and the container's mount be seen.
+    script = 'podman mount "$1" > /dev/null && exec "$2" -m lego.sandbox.rootfs'
+    env = {**podman.env, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = run_podman(env, ["unshare", "sh", "-c", script, "sh", container, sys.executable], input=pickle.dumps(job))
+    return pickle.loads(done.stdout)
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/") or ".." in path.split("/"):
+        raise SandboxError(f"{path!r} is not an absolute path inside a container", fault="task")
+    return os.path.normpath(path)

@@ -1,0 +1,119 @@
+"""Removing what dead owners left: containers, socket folders, service sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lego.errors import SandboxError
+from lego.sandbox.paths import boot_id
+
+if TYPE_CHECKING:
+    from lego.sandbox.podman import Podman
+
+APP, OWNER, RUN, TRIAL = "app", "lego.owner", "lego.run", "lego.trial"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process, told apart from later ones of the same number by its start time (clock ticks since boot)."""
+
+    boot: str
+    pid: int
+    start: int
+
+    @classmethod
+    def current(cls) -> Owner:
+        return _current(os.getpid())
+
+    @property
+    def tag(self) -> str:
+        return f"{self.boot}-{self.pid}-{self.start}"
+
+    @classmethod
+    def parse(cls, tag: str) -> Owner | None:
+        parts = tag.split("-")
+        if len(parts) != 3 or not (parts[1].isdigit() and parts[2].isdigit()):
+            return None
+        return cls(parts[0], int(parts[1]), int(parts[2]))
+
+    def alive(self) -> bool:
+        """Whether the process still runs, in this boot."""
+        return self.boot == boot_id()[:8] and _start_time(self.pid) == self.start
+
+
+@dataclass(frozen=True)
+class Swept:
+    containers: int = 0
+    folders: int = 0
+
+
+def sweep(podman: Podman, *, own: bool = False) -> Swept:
+    """Remove what dead owners left in this store, and with `own` what this process left too (at its exit).
+
+    Containers without an owner label that carry our app label belong to a probe of an older process: removed when
+    they are not running.
+    """
+    query = {"all": "true", "filters": json.dumps({"label": [f"{APP}=lego"]})}
+    listed = podman.request("get", "/containers/json", params=query).json()
+    containers = 0
+    for container in listed or ():
+        owner = Owner.parse((container.get("Labels") or {}).get(OWNER, ""))
+        stale = _stale(owner, own) if owner else container.get("State") != "running"
+        if stale and remove(podman, container["Id"]):
+            containers += 1
+    return Swept(containers, _sweep_sockets(podman, own))
+
+
+def remove(podman: Podman, container: str) -> bool:
+    """Kill and remove a container; True if it is gone."""
+    params = {"force": "true", "timeout": 0, "volumes": "true"}
+    response = podman.request("delete", f"/containers/{container}", params=params, allow=(404, 409, 500))
+    if response.status_code < 400 or response.status_code == 404:
+        return True
+    # The engine's own cleanup of the container may hold it at this moment; the command line waits for that.
+    with contextlib.suppress(SandboxError):
+        podman.cli("rm", "--force", "--ignore", "--volumes", "--time", "0", container, timeout=60)
+        return True
+    return False
+
+
+def _sweep_sockets(podman: Podman, own: bool) -> int:
+    folders = 0
+    for folder in podman.paths.sockets.iterdir():
+        tag, _, number = folder.name.rpartition("-")
+        owner = Owner.parse(tag) if number.isdigit() else None
+        if owner and _stale(owner, own):
+            shutil.rmtree(folder, ignore_errors=True)
+            folders += 1
+    for socket in podman.paths.run.glob("api-*.sock"):
+        pid = socket.name.split("-")[1]
+        if pid.isdigit() and _start_time(int(pid)) is None:
+            socket.unlink(missing_ok=True)
+    return folders
+
+
+def _stale(owner: Owner, own: bool) -> bool:
+    return not owner.alive() or (own and owner == Owner.current())
+
+
+def _start_time(pid: int) -> int | None:
+    """Field 22 of /proc/PID/stat, counted from after the command's closing parenthesis."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+@lru_cache(maxsize=1)
+def _current(pid: int) -> Owner:
+    start = _start_time(pid)
+    assert start is not None
+    return Owner(boot_id()[:8], pid, start)
