@@ -25,12 +25,13 @@ def show(loaded: Loaded, as_json: bool) -> None:
     """
     values, kinds = flat(loaded.config), tags()
     if as_json:
-        print_json({
-            key: {"value": value, "tag": kinds[key], "origin": loaded.origin[key]} for key, value in values.items()
-        })
+        print_json(
+            {key: {"value": value, "tag": kinds[key], "origin": loaded.origin[key]} for key, value in values.items()}
+        )
         return
-    rows = [(key, json.dumps(value, ensure_ascii=False), kinds[key], loaded.origin[key]) for key, value in
-            values.items()]
+    rows = [
+        (key, json.dumps(value, ensure_ascii=False), kinds[key], loaded.origin[key]) for key, value in values.items()
+    ]
     key_width = max(len(row[0]) for row in rows)
     value_width = min(max(len(row[1]) for row in rows), 40)
     for key, value, tag, origin in rows:

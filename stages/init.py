@@ -16,15 +16,29 @@ from stages._common import DEFAULT_CONFIG
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path), default=DEFAULT_CONFIG)
 @click.option("--name", help="The run's name. [default: the file's]")
-@click.option("--model", default="tiny", show_default=True,
-              help="A Hugging Face folder or name; `tiny` makes a demo policy on the spot.")
-@click.option("--harness", multiple=True, default=["tiny-agent"], show_default=True,
-              help="A harness; repeat for several, which then share the groups evenly.")
+@click.option(
+    "--model",
+    default="tiny",
+    show_default=True,
+    help="A Hugging Face folder or name; `tiny` makes a demo policy on the spot.",
+)
+@click.option(
+    "--harness",
+    multiple=True,
+    default=["tiny-agent"],
+    show_default=True,
+    help="A harness; repeat for several, which then share the groups evenly.",
+)
 @click.option("--tasks", help="A Harbor task folder, or a folder of many. [default: generated one-line bugs]")
 @click.option("--eval-tasks", help="Held-out tasks, as --tasks.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def command(
-    file: Path, name: str | None, model: str, harness: tuple[str, ...], tasks: str | None, eval_tasks: str | None,
+    file: Path,
+    name: str | None,
+    model: str,
+    harness: tuple[str, ...],
+    tasks: str | None,
+    eval_tasks: str | None,
     force: bool,
 ) -> None:
     """Write a commented config to FILE, with every setting, its default and what it means."""

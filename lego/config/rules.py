@@ -130,8 +130,12 @@ def _unit(key: str, text: str, parse: Callable[[str], float]) -> Iterator[Proble
 def _run(config: Config) -> Iterator[Problem]:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", config.run.name):
         yield Problem("run.name", f"{config.run.name!r} names a folder: letters, digits, dots, dashes, underscores")
-    for key, value in (("run.dir", config.run.dir), ("policy.model", config.policy.model),
-                       ("policy.renderer", config.policy.renderer), ("policy.name", config.policy.name)):
+    for key, value in (
+        ("run.dir", config.run.dir),
+        ("policy.model", config.policy.model),
+        ("policy.renderer", config.policy.renderer),
+        ("policy.name", config.policy.name),
+    ):
         if not value.strip():
             yield Problem(key, "must not be empty")
     if not config.images.base.startswith(BASES):
@@ -203,7 +207,9 @@ def _rollout(config: Config) -> Iterator[Problem]:
 
 
 def _optimizers(config: Config) -> Iterator[Problem]:
-    for key, betas in (("train.optimizer.betas", config.train.optimizer.betas),
-                       ("sft.optimizer.betas", config.sft.optimizer.betas)):
+    for key, betas in (
+        ("train.optimizer.betas", config.train.optimizer.betas),
+        ("sft.optimizer.betas", config.sft.optimizer.betas),
+    ):
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
             yield Problem(key, f"must be two numbers from 0 to below 1, and is {betas}")

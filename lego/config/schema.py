@@ -90,8 +90,10 @@ class SandboxSection:
 @dataclass
 class ImagesSection:
     base: str = identity("debian:bookworm", "debian:SUITE (built from packages) | registry:NAME | rootfs:TAR")
-    packages: list[str] = identity(["python3", "python3-venv", "python3-pytest", "git", "ca-certificates"],
-                                   "Debian packages in the base image, where it is built from packages")
+    packages: list[str] = identity(
+        ["python3", "python3-venv", "python3-pytest", "git", "ca-certificates"],
+        "Debian packages in the base image, where it is built from packages",
+    )
     base_map: dict[str, str] = identity({}, "FROM line -> base image to use in its place")
     parallel: int = machine(2, "images built at once")
 

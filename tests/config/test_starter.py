@@ -53,8 +53,20 @@ def test_dotted_names_keep_every_part(place):
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("a=3e-4", 3e-4), ("a=1_000", 1000), ("a=off", "off"), ("a=yes", "yes"), ("a=true", True), ("a=007", "007"),
-     ("a=2026-11-29", "2026-11-29"), ("a=1:30", "1:30"), ("a=-2", -2), ("a=.5", 0.5), ("a=b=c", "b=c"), ("a=0", 0)],
+    [
+        ("a=3e-4", 3e-4),
+        ("a=1_000", 1000),
+        ("a=off", "off"),
+        ("a=yes", "yes"),
+        ("a=true", True),
+        ("a=007", "007"),
+        ("a=2026-11-29", "2026-11-29"),
+        ("a=1:30", "1:30"),
+        ("a=-2", -2),
+        ("a=.5", 0.5),
+        ("a=b=c", "b=c"),
+        ("a=0", 0),
+    ],
 )
 def test_scalars_are_read_as_people_expect(text, value):
     assert parse_override(text) == ("a", value)

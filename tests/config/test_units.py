@@ -8,8 +8,18 @@ from lego.units import parse_duration, parse_size
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("60s", 60), ("2m", 120), ("1h30m", 5400), ("250ms", 0.25), ("1.5h", 5400), ("1d", 86400), ("90", 90),
-     ("1h 30m", 5400), ("2M", 120), ("1m30s", 90)],
+    [
+        ("60s", 60),
+        ("2m", 120),
+        ("1h30m", 5400),
+        ("250ms", 0.25),
+        ("1.5h", 5400),
+        ("1d", 86400),
+        ("90", 90),
+        ("1h 30m", 5400),
+        ("2M", 120),
+        ("1m30s", 90),
+    ],
 )
 def test_durations_are_read_as_people_write_them(text, seconds):
     assert parse_duration(text) == pytest.approx(seconds)
@@ -23,8 +33,15 @@ def test_what_is_no_duration_is_refused(text):
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("512m", 512 * 2**20), ("1g", 2**30), ("1.5GiB", 3 * 2**29), ("2kb", 2048), ("100", 100), ("0", 0),
-     ("1 t", 2**40)],
+    [
+        ("512m", 512 * 2**20),
+        ("1g", 2**30),
+        ("1.5GiB", 3 * 2**29),
+        ("2kb", 2048),
+        ("100", 100),
+        ("0", 0),
+        ("1 t", 2**40),
+    ],
 )
 def test_sizes_are_read_as_people_write_them(text, size):
     assert parse_size(text) == size

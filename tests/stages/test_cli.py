@@ -72,8 +72,9 @@ def test_help_names_the_commands_in_the_order_of_the_circle(lego):
 
 
 def test_config_show_loads_no_model_library():
-    modules = imported_by(f"from stages.cli import run\nassert run(['config', 'show', '-c', {str(ROOT)!r} "
-                          "+ '/configs/demo.yaml']) == 0")
+    modules = imported_by(
+        f"from stages.cli import run\nassert run(['config', 'show', '-c', {str(ROOT)!r} + '/configs/demo.yaml']) == 0"
+    )
     assert modules & {"torch", "transformers", "vllm", "textual"} == set()
 
 
@@ -174,8 +175,20 @@ def test_init_writes_a_config_that_every_command_then_finds(lego):
 
 
 def test_init_takes_the_user_s_model_harnesses_and_tasks(lego, folder):
-    code, out, _ = lego("init", "mine.yaml", "--model", "models/mine", "--harness", "tiny-agent", "--harness",
-                        "mini-swe-agent", "--tasks", "tasks/train", "--eval-tasks", "tasks/held-out")
+    code, out, _ = lego(
+        "init",
+        "mine.yaml",
+        "--model",
+        "models/mine",
+        "--harness",
+        "tiny-agent",
+        "--harness",
+        "mini-swe-agent",
+        "--tasks",
+        "tasks/train",
+        "--eval-tasks",
+        "tasks/held-out",
+    )
     assert code == 0 and "-c mine.yaml" in out
     config = load("mine.yaml").config
     assert config.run.name == "mine"
