@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from lego.engine.base import Finish, GenerationRequest, Sampled, Sampling
-from lego.errors import EngineError, LegoError, RenderError
+from lego.errors import EngineError, RenderError
 from lego.proxy.dialect import Ask, Dialect, Mint, Problem, ReplyWriter, Usage
 from lego.proxy.records import FinishedCall, message_json, tools_json
 from lego.proxy.rules import CallKind
@@ -107,7 +107,9 @@ class Exchange:
             self.sampling = session.admit(len(self.prompt.ids))
         except RenderError as error:
             raise Problem("bad_request", error.message, param="messages") from error
-        except (LegoError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except Problem:
+            raise
+        except Exception as error:
             raise self._fault(error) from error
 
     def reject(self, problem: Problem) -> None:

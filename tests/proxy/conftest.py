@@ -35,7 +35,9 @@ def opened(short_dir: Path, rows: list[FinishedCall]) -> Open:
     numbers = itertools.count()
 
     @asynccontextmanager
-    async def open_session(engine: PlayEngine, *, proxy: dict[str, Any] | None = None, **spec: Any) -> AsyncIterator[Session]:
+    async def open_session(
+        engine: PlayEngine, *, proxy: dict[str, Any] | None = None, **spec: Any
+    ) -> AsyncIterator[Session]:
         folder = short_dir / str(next(numbers))
         folder.mkdir()
         fields: dict[str, Any] = {

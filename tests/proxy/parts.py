@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -90,6 +90,11 @@ class LetterRendering:
                 out += [CALL, *map(ord, f"{call.name}\n{call.arguments}"), CALL_END]
             out.append(END)
         return [*out, BEGIN, *map(ord, "assistant\n")]
+
+    def render_spliced(
+        self, messages: Sequence[Message], tools: Sequence[Tool], raw: Mapping[int, IntArray]
+    ) -> tuple[list[int], int]:
+        return self.render(messages, tools), 0
 
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, new_messages: Sequence[Message], tools: Sequence[Tool]

@@ -90,9 +90,8 @@ def test_streamed_deltas_carry_text_thinking_and_calls() -> None:
     mint = Mint()
     writer = CHAT.writer(read(stream=True), mint, "policy", 7)
     assert events(writer.opening())[0]["choices"][0]["delta"]["role"] == "assistant"
-    said = events(
-        writer.deltas([ThinkingDelta("h\u2028m"), TextDelta('"é'), CallStart(0, "bash"), CallArguments(0, "{"), CallStart(1, "x")])
-    )
+    calls = [CallStart(0, "bash"), CallArguments(0, "{"), CallStart(1, "x")]
+    said = events(writer.deltas([ThinkingDelta("h\u2028m"), TextDelta('"é'), *calls]))
     deltas = [event["choices"][0]["delta"] for event in said]
     assert deltas[0] == {"reasoning_content": "h\u2028m"}
     assert deltas[1] == {"content": '"é'}
@@ -129,4 +128,5 @@ def test_a_whole_reply_has_the_minted_ids_and_says_why_it_stopped() -> None:
 
 def test_a_reply_cut_inside_a_call_says_length() -> None:
     reply = Message("assistant", "", None, (ToolCall("call_1", "bash", '{"a'),))
-    assert CHAT.writer(read(), Mint(), "p", 7).whole(reply, "length", Usage(1, 2))["choices"][0]["finish_reason"] == "length"
+    body = CHAT.writer(read(), Mint(), "p", 7).whole(reply, "length", Usage(1, 2))
+    assert body["choices"][0]["finish_reason"] == "length"
