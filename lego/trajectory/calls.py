@@ -105,10 +105,9 @@ class HermesReader:
         whole = _loads(self._text)
         name = whole.get("name") if isinstance(whole, dict) else None
         if self.named:
-            same = isinstance(whole, dict) and name == self._name
-            if same and whole.get("arguments") == _loads("".join(self._arguments)):
-                return CallText(), ""
-            return CallText(), "invalid JSON"
+            expected = {"name": self._name, "arguments": _loads("".join(self._arguments))}
+            same = isinstance(whole, dict) and {**whole, **expected} == whole
+            return CallText(), "" if same else "invalid JSON"
         if not isinstance(whole, dict):
             return CallText(), "invalid JSON"
         if not isinstance(name, str) or not name:
@@ -176,7 +175,7 @@ def string_argument(tool: Tool | None) -> str | None:
     if tool is None:
         return DEFAULT_ARGUMENT
     properties = tool.parameters.get("properties") or {}
-    strings = [name for name, schema in properties.items() if isinstance(schema, dict) and schema.get("type") == "string"]
+    strings = [name for name, value in properties.items() if isinstance(value, dict) and value.get("type") == "string"]
     required = [name for name in tool.parameters.get("required") or [] if name in strings]
     return (required or strings or [None])[0]
 

@@ -110,7 +110,13 @@ class History:
         return Walk(call_id if call_id >= 0 else None, tail, near if at else None, at, tuple(passed_over))
 
     def add(
-        self, call: int, messages: Sequence[Message], tools: Sequence[Tool], reply: Message, after: int | None, tail: int
+        self,
+        call: int,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        reply: Message,
+        after: int | None,
+        tail: int,
     ) -> None:
         """Enter a finished call: its request `messages`, of which those before `tail` lead to the reply of call
         `after` (None: start from the top), and its `reply`."""

@@ -315,10 +315,12 @@ class TaggedParser:
         if reader.named:
             self._out.append(CallEnd(len(self._calls) - 1))
             return
-        marks = [self._grammar.call, self._grammar.call_end if closed else None]
-        opening, closing = (self._tokenizer.decode([m], skip_special_tokens=False) if m is not None else "" for m in marks)
         blank, self._blank = self._blank, ""
-        self._say_text(blank + opening + "".join(self._block) + closing)
+        closing = self._written(self._grammar.call_end) if closed else ""
+        self._say_text(blank + self._written(self._grammar.call) + "".join(self._block) + closing)
+
+    def _written(self, mark: int | None) -> str:
+        return "" if mark is None else self._tokenizer.decode([mark], skip_special_tokens=False)
 
 
 class WholeParser:

@@ -91,8 +91,9 @@ def compose(
         if added is not None:
             ids = np.concatenate([parent_ids, as_ids(added)])
             return Prompt(ids, call, call.length, "continued", *request, superseded=place.superseded)
-    known = {i: call for i, message in enumerate(messages) if (call := tree.recognise(message)) is not None}
-    raw = {i: call.completion_ids for i, call in known.items()} if history == "raw" else {}
+    recognised = {i: tree.recognise(message) for i, message in enumerate(messages)}
+    known = {i: call.completion_ids for i, call in recognised.items() if call is not None}
+    raw = known if history == "raw" else {}
     rendered, spliced = rendering.render_spliced(messages, tools, raw)
     ids = as_ids(rendered)
     parent, shared = tree.attach(ids)

@@ -201,9 +201,7 @@ def open_rendering(tokenizer: Tokenizer, name: str, model_name: str = "") -> Ren
         tokenizer = load_template_tokenizer(tokenizer.name_or_path)
     try:
         config: Any = configs.config_from_name(name)
-        if name != "default":
-            config = type(config)(thinking_retention="all")
-        renderer = base.create_renderer(tokenizer, config)
+        renderer = base.create_renderer(tokenizer, _keep_thinking(config))
     except (ValueError, KeyError, AssertionError, NotImplementedError) as error:
         raise RenderError(
             f"no renderer {name!r} for the tokenizer of {tokenizer.name_or_path}: {error}",
@@ -213,15 +211,30 @@ def open_rendering(tokenizer: Tokenizer, name: str, model_name: str = "") -> Ren
     return Rendering(name, tokenizer, renderer, _grammar(name, tokenizer, renderer))
 
 
+def _keep_thinking(config: Any) -> Any:
+    """The config with bridges that keep sampled thinking, where the family can."""
+    try:
+        return config if config.name == "default" else type(config)(thinking_retention="all")
+    except ValueError:
+        return config
+
+
 def _grammar(name: str, tokenizer: Tokenizer, renderer: Any) -> Grammar | None:
     stops = frozenset(renderer.get_stop_token_ids())
     if name == "chatml":
         return Grammar(stops)
     if name not in ("qwen3", "tiny-chatml"):
         return None
-    marks = [token_id(tokenizer, mark) for mark in ("<think>", "</think>", "<tool_call>", "</tool_call>")]
     plain = name == "tiny-chatml"
-    return Grammar(stops, *marks, strip=not plain, reader=PlainReader if plain else HermesReader)
+    return Grammar(
+        stops,
+        think=token_id(tokenizer, "<think>"),
+        think_end=token_id(tokenizer, "</think>"),
+        call=token_id(tokenizer, "<tool_call>"),
+        call_end=token_id(tokenizer, "</tool_call>"),
+        strip=not plain,
+        reader=PlainReader if plain else HermesReader,
+    )
 
 
 def _turn(message: Message) -> Turn:
@@ -235,8 +248,8 @@ def _turn(message: Message) -> Turn:
         turn["name"] = message.name
     if message.tool_calls:
         turn["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call.arguments)}}
-            for call in message.tool_calls
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": _arguments(c.arguments)}}
+            for c in message.tool_calls
         ]
     return turn
 
