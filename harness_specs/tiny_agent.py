@@ -9,6 +9,7 @@ The API token is read from LEGO_TOKEN. Exit codes: 0 submitted; 3 out of turns; 
 API refused the request; 5 the API cannot be reached or keeps failing.
 """
 
+import contextlib
 import json
 import os
 import selectors
@@ -194,10 +195,8 @@ def bash(command, env):
         except subprocess.TimeoutExpired:
             ending = f"[killed after {COMMAND_SECONDS} s]"
     if ending:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
     output = clip.text().rstrip("\n")
     if not ending and (process.returncode or not output):

@@ -56,7 +56,8 @@ def _debian_command(suite: str, packages: Iterable[str], tar: Path) -> list[str]
 
 def host_mirror(apt: Path) -> str:
     """The Debian archive this host itself uses, from the sources under `apt`; Debian's own where it names none."""
-    for path in sorted([apt / "sources.list", *apt.glob("sources.list.d/*.list"), *apt.glob("sources.list.d/*.sources")]):
+    folder = apt / "sources.list.d"
+    for path in [apt / "sources.list", *sorted(folder.glob("*.list")), *sorted(folder.glob("*.sources"))]:
         try:
             lines = path.read_text().splitlines()
         except OSError:

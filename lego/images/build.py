@@ -113,8 +113,8 @@ class Builder:
         log_dir.mkdir(parents=True, exist_ok=True)
 
     async def build(self, jobs: Sequence[ImageJob], on_event: OnEvent = lambda event: None) -> list[ImageResult]:
-        """Build what is missing, in the order of `jobs`' results. A failure is a result and stops nothing else but
-        the images that stand on a base that failed.
+        """Build what is missing; results in the order of `jobs`. A failure is a result, and stops nothing but the
+        images that stand on a base that failed.
         """
         bases = [job for job in jobs if job.kind == "base"]
         others = [job for job in jobs if job.kind != "base"]
@@ -123,15 +123,15 @@ class Builder:
         gate = asyncio.Semaphore(max(1, self.section.parallel))
 
         async def guarded(job: ImageJob) -> None:
-            if broken and job.recipe and job.recipe.base == broken.tag:
-                job = replace(job, problem=f"its base image failed: {broken.reason}")
+            stuck = broken is not None and job.recipe is not None and job.recipe.base == broken.tag
+            told = replace(job, problem=f"its base image failed: {broken.reason}") if broken and stuck else job
             async with gate:
-                results[id(job)] = await self._one(job, on_event)
+                results[id(job)] = await self._one(told, on_event)
 
         async with asyncio.TaskGroup() as group:
-            waiting = [(job, group.create_task(guarded(job))) for job in others]
-        del waiting
-        return [results[id(job)] for job in jobs if id(job) in results]
+            for job in others:
+                group.create_task(guarded(job))
+        return [results[id(job)] for job in jobs]
 
     async def _one(self, job: ImageJob, on_event: OnEvent) -> ImageResult:
         started = time.monotonic()
@@ -141,14 +141,17 @@ class Builder:
         reason, size = job.problem, 0
         if not reason:
             try:
-                status = await self._ensure(job, log_path)
+                done = await self._ensure(job, log_path)
                 size = await self._size(job.tag)
+                status = done
             except LegoError as error:
-                status, reason = "failed", error.message
+                reason = error.message
             except TimeoutError:
                 reason = f"not built within {job.timeout:.0f} s"
+            except OSError as error:
+                reason = str(error)
         if status == "failed":
-            with log_path.open("a") as log:
+            with contextlib.suppress(OSError), log_path.open("a") as log:
                 log.write(f"\nlego: {reason}\n")
         result = ImageResult(job.key, job.tag, job.kind, job.name, status, log_path, time.monotonic() - started,
                              size, reason)
@@ -156,16 +159,12 @@ class Builder:
         return result
 
     async def _ensure(self, job: ImageJob, log_path: Path) -> Status:
-        if await self._exists(job.tag):
-            if job.kind != "task":
-                return "cached"
-            record = self._record(job)
-            if record is not None:
-                self._accept(record, job)
-                return "cached"
+        if await self._ready(job):
+            return "cached"
         async with self._lock(job.key):
-            if await self._exists(job.tag) and (job.kind != "task" or self._record(job) is not None):
-                return await self._ensure_inspected(job)
+            if await self._ready(job):
+                return "cached"
+            self.podman.check_disk()
             with log_path.open("wb") as log:
                 async with asyncio.timeout(job.timeout):
                     if job.kind == "base":
@@ -174,11 +173,16 @@ class Builder:
                         await self._build(job, log)
         return "built"
 
-    async def _ensure_inspected(self, job: ImageJob) -> Status:
+    async def _ready(self, job: ImageJob) -> bool:
+        """Whether the image is there. Raises ImageError where it is, and holds what a task of this job hides."""
+        if not await self._exists(job.tag):
+            return False
+        if job.kind != "task":
+            return True
         record = self._record(job)
         if record is not None:
             self._accept(record, job)
-        return "cached"
+        return record is not None
 
     async def _build(self, job: ImageJob, log: IO[bytes]) -> None:
         """Build under a name of its own; only an image that passed inspection gets the name that trials use."""

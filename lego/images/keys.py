@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from pathlib import Path
 
@@ -42,11 +43,18 @@ def base_key(section: ImagesSection) -> str:
         return digest("debian", name, *sorted(section.packages), DEBIAN_RECIPE)
     if kind == "registry":
         return digest("registry", name)
+    path = Path(name).expanduser()
     try:
-        with Path(name).expanduser().open("rb") as tar:
-            return digest("rootfs", hashlib.file_digest(tar, "sha256").digest())
+        return _file_key(path, path.stat().st_mtime_ns)
     except OSError as error:
         raise ImageError(f"images.base: cannot read {name}: {error}", fault="user") from error
+
+
+@functools.lru_cache(maxsize=4)
+def _file_key(path: Path, changed_ns: int) -> str:
+    """Reads the file once; `changed_ns` makes the cache notice another file in its place."""
+    with path.open("rb") as file:
+        return digest("rootfs", hashlib.file_digest(file, "sha256").digest())
 
 
 def base_tag(section: ImagesSection) -> str:
