@@ -60,7 +60,12 @@ def test_proof_stays_finite_far_apart():
 
 @pytest.mark.parametrize(
     ("train", "engine"),
-    [(np.zeros(2), np.zeros(3)), (np.zeros(0), np.zeros(0)), (np.array([np.nan]), np.zeros(1)), (np.zeros((1, 1)),) * 2],
+    [
+        (np.zeros(2), np.zeros(3)),
+        (np.zeros(0), np.zeros(0)),
+        (np.array([np.nan]), np.zeros(1)),
+        (np.zeros((1, 1)), np.zeros((1, 1))),
+    ],
 )
 def test_proof_refuses_what_cannot_be_compared(train, engine):
     with pytest.raises(ObjectiveError):
