@@ -62,7 +62,6 @@ class Box:
         self.name = f"lego-{uuid.uuid4().hex[:16]}"
         self.laid: dict[str, File] = {}
         self._entries: list[Entry] = []
-        self._keep: frozenset[str] = frozenset()
         self._id = ""
         self._pid_file = ""
         self._layers: dict[str, Any] = {}
@@ -76,10 +75,9 @@ class Box:
             self.laid[_absolute(path)] = file
             self._entries.append(Entry(_absolute(path), "file", file.mode, file.data))
 
-    def lay(self, entries: Sequence[Entry], *, keep: frozenset[str] = frozenset()) -> None:
-        """Lay entries of any kind, deletions included, after what was put so far. `keep`: see LayJob."""
+    def lay(self, entries: Sequence[Entry]) -> None:
+        """Lay entries of any kind, deletions included, after what was put so far."""
         self._entries.extend(entries)
-        self._keep |= keep
 
     async def run(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, user: str | None = None,
                   stdin: bytes = b"", clock: TrialClock | None = None, stop: asyncio.Event | None = None,
@@ -151,7 +149,7 @@ class Box:
             if not podman.capabilities.rootless:
                 podman.request("post", f"/containers/{self._id}/mount")
             try:
-                _perform(podman, self._id, LayJob(self._merged, self._shift, self._entries, owner, self._keep))
+                _perform(podman, self._id, LayJob(self._merged, self._shift, self._entries, owner))
             except OSError as error:
                 raise SandboxError(f"files cannot be laid into {spec.image}: {error}") from error
         podman.request("post", f"/containers/{self._id}/start", allow=(304,))
@@ -192,7 +190,9 @@ class Box:
             try:
                 while not self._exit_file().exists():
                     wait = tick if clock is None or killed else max(min(tick, clock.remaining()), 0.001)
-                    waits = [gone] if stopping is None or killed else [gone, stopping]
+                    waits: list[asyncio.Future[Any]] = [gone]
+                    if stopping is not None and killed is None:
+                        waits.append(stopping)
                     await asyncio.wait(waits, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
                     tick = 0.002 if gone.done() else min(tick * 1.5, _TICK_LAST)
                     _note_group(group, evidence)
@@ -203,7 +203,8 @@ class Box:
                         elif clock is not None and clock.remaining() <= 0:
                             killed = "timeout"
                         elif time.monotonic() > disk_at:
-                            used = await self.podman.call(_disk_use, str(self._layers["UpperDir"]), self.spec.limits.disk)
+                            upper = str(self._layers["UpperDir"])
+                            used = await self.podman.call(_disk_use, upper, self.spec.limits.disk)
                             evidence["disk_bytes"] = used
                             disk_at = time.monotonic() + _DISK_EVERY
                             if used > self.spec.limits.disk:

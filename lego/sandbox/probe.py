@@ -72,8 +72,8 @@ def _start(env: Mapping[str, str], *options: str, limits: tuple[int, int] | None
         if done.returncode != 0:
             return _reason(done)
     container = f"lego-probe-{os.getpid()}-{os.urandom(4).hex()}"
-    done = _podman(env, "run", "--detach", "--name", container, "--network", "none", "--cap-drop", "all", "--security-opt",
-                   "no-new-privileges", "--pull", "never", "--label", "app=lego", *options, IMAGE)
+    done = _podman(env, "run", "--detach", "--name", container, "--network", "none", "--cap-drop", "all",
+                   "--security-opt", "no-new-privileges", "--pull", "never", "--label", "app=lego", *options, IMAGE)
     if done.returncode != 0:
         _podman(env, "rm", "--force", "--ignore", "--time", "0", container)
         return _reason(done)

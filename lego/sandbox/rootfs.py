@@ -28,8 +28,9 @@ _REDIRECT = ("trusted.overlay.redirect", "user.overlay.redirect")
 class Entry:
     """One path of a root file system. `path` is absolute, odd bytes kept by surrogateescape.
 
-    `data` is a file's content or a link's target. `cleared` on a folder: what it held before is gone. `uid` and
-    `gid` are the container's; None leaves them to whoever lays the entry. `existed`: the image has this path.
+    `data` is a file's content or a link's target. `uid` and `gid` are the container's; None leaves them to whoever
+    lays the entry. `existed`: the image has this path. A deleted folder follows the deletions of what it held, and
+    is only removed if it is empty by then.
     """
 
     path: str
@@ -38,20 +39,18 @@ class Entry:
     data: bytes = b""
     uid: int | None = None
     gid: int | None = None
-    cleared: bool = False
     existed: bool = False
 
 
 @dataclass(frozen=True)
 class LayJob:
     """Write `entries` in order. `owner` names the user whose ids entries without ids get: a name or number, with
-    an optional group, as `podman run --user`. `keep` are absolute paths that a cleared or deleted folder keeps."""
+    an optional group, as `podman run --user`. What would replace a folder that is not empty is left out."""
 
     merged: str
     shift: int
     entries: Sequence[Entry]
     owner: str = ""
-    keep: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,8 @@ Job = LayJob | ChangesJob | ReadJob
 def perform(job: Job) -> object:
     """Do one job in this process. Raises OSError where the files cannot be reached."""
     if isinstance(job, LayJob):
-        return _lay(job)
+        _lay(job)
+        return None
     if isinstance(job, ChangesJob):
         return _changes(job)
     return {path: _read(job.merged, path, job.cap) for path in job.paths}
@@ -181,43 +181,37 @@ def _lay(job: LayJob) -> None:
                      (gid if entry.gid is None else entry.gid) + job.shift)
             try:
                 with walker.parent(entry.path) as (folder, name):
-                    _lay_one(folder, name, entry, owner, job.keep)
+                    _lay_one(folder, name, entry, owner)
             except (NotADirectoryError, FileNotFoundError):
                 if entry.kind != "deleted":
                     raise
 
 
-def _lay_one(folder: int, name: str, entry: Entry, owner: tuple[int, int], keep: frozenset[str]) -> None:
-    if entry.kind == "deleted":
-        _remove(folder, name, entry.path, keep)
-        return
+def _lay_one(folder: int, name: str, entry: Entry, owner: tuple[int, int]) -> None:
     existing = _mode(folder, name)
+    folder_there = existing is not None and stat.S_ISDIR(existing)
+    if existing is not None and not (folder_there and entry.kind == "dir") and not _remove(folder, name, folder_there):
+        return
+    if entry.kind == "deleted":
+        return
     if entry.kind == "dir":
-        if existing is not None and stat.S_ISDIR(existing):
-            if entry.cleared:
-                _empty(folder, name, entry.path, keep)
-        else:
-            if existing is not None:
-                os.unlink(name, dir_fd=folder)
-            os.mkdir(name, 0o755, dir_fd=folder)
+        if not folder_there:
+            os.mkdir(name, 0o700, dir_fd=folder)
         handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         try:
             os.fchown(handle, *owner)
             os.fchmod(handle, entry.mode)
         finally:
             os.close(handle)
-        return
-    if existing is not None:
-        _remove(folder, name, entry.path, frozenset())
-    if entry.kind == "link":
+    elif entry.kind == "link":
         os.symlink(entry.data, os.fsencode(name), dir_fd=folder)
         os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
-        return
-    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
-    with open(handle, "wb") as out:
-        out.write(entry.data)
-        os.fchown(out.fileno(), *owner)
-        os.fchmod(out.fileno(), entry.mode)
+    elif entry.kind == "file":
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+        with open(handle, "wb") as out:
+            out.write(entry.data)
+            os.fchown(out.fileno(), *owner)
+            os.fchmod(out.fileno(), entry.mode)
 
 
 def _mode(folder: int, name: str) -> int | None:
@@ -227,26 +221,18 @@ def _mode(folder: int, name: str) -> int | None:
         return None
 
 
-def _remove(folder: int, name: str, path: str, keep: frozenset[str]) -> None:
-    mode = _mode(folder, name)
-    if mode is None or path in keep:
-        return
-    if not stat.S_ISDIR(mode):
+def _remove(folder: int, name: str, is_folder: bool) -> bool:
+    """Remove a file, a link or an empty folder; False where the folder still holds something."""
+    if not is_folder:
         os.unlink(name, dir_fd=folder)
-        return
-    if _empty(folder, name, path, keep):
-        os.rmdir(name, dir_fd=folder)
-
-
-def _empty(folder: int, name: str, path: str, keep: frozenset[str]) -> bool:
-    """Remove what a folder holds, less `keep`; True if it is empty now."""
-    handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        return True
     try:
-        for child in os.listdir(handle):
-            _remove(handle, child, f"{path.rstrip('/')}/{child}", keep)
-        return not os.listdir(handle)
-    finally:
-        os.close(handle)
+        os.rmdir(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True
 
 
 def _ids(merged: str, owner: str) -> tuple[int, int]:
@@ -317,39 +303,54 @@ def _links_above(merged: str, rel: str) -> bool:
 
 def _visit(job: ChangesJob, upper: str, merged: str, path: str, found: Changes, budget: list[int],
            whole: bool = False) -> None:
+    """`whole`: the upper folder above hides the image's; what is there now is all there is."""
     if path in job.skip:
         return
-    source = merged if whole else upper
-    info = os.lstat(source)
-    if stat.S_ISCHR(info.st_mode) and info.st_rdev == 0 and not whole:
-        found.entries.append(Entry(path, "deleted", existed=True))
+    info = os.lstat(merged if whole else upper)
+    if not whole and _is_whiteout(info):
+        _deleted(job, path, found)
         return
-    existed = _in_lowers(job.lowers, path)
-    uid, gid = max(info.st_uid - job.shift, 0), max(info.st_gid - job.shift, 0)
-    mode = stat.S_IMODE(info.st_mode)
+    lower = _in_lowers(job.lowers, path)
+    ids = max(info.st_uid - job.shift, 0), max(info.st_gid - job.shift, 0)
+    mode, existed = stat.S_IMODE(info.st_mode), lower is not None
+    if lower is not None and stat.S_ISDIR(lower) and not stat.S_ISDIR(info.st_mode):
+        for name in _lower_names(job.lowers, path):
+            _deleted(job, f"{path}/{name}", found)
     if stat.S_ISLNK(info.st_mode):
-        target = os.fsencode(os.readlink(source))
-        found.entries.append(Entry(path, "link", 0o777, target, uid, gid, existed=existed))
+        target = os.fsencode(os.readlink(merged))
+        found.entries.append(Entry(path, "link", 0o777, target, *ids, existed=existed))
     elif stat.S_ISREG(info.st_mode):
         size = os.lstat(merged).st_size
         if size > job.file_cap or size > budget[0]:
             found.oversize.append(path)
             return
-        handle = os.open(merged, os.O_RDONLY | os.O_NOFOLLOW)
-        with open(handle, "rb") as file:
+        with open(os.open(merged, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             data = file.read(job.file_cap)
         budget[0] -= len(data)
-        found.entries.append(Entry(path, "file", mode, data, uid, gid, existed=existed))
+        found.entries.append(Entry(path, "file", mode, data, *ids, existed=existed))
     elif stat.S_ISDIR(info.st_mode):
-        moved = _marked(upper, _REDIRECT) if not whole else False
-        cleared = whole or moved or _marked(upper, _OPAQUE)
-        found.entries.append(Entry(path, "dir", mode, b"", uid, gid, cleared=cleared and existed, existed=existed))
-        inner = merged if whole or moved else upper
-        for name in sorted(os.listdir(inner)):
-            _visit(job, os.path.join(upper, name), os.path.join(merged, name), path.rstrip("/") + "/" + name, found,
-                   budget, whole or moved)
+        found.entries.append(Entry(path, "dir", mode, b"", *ids, existed=existed))
+        whole = whole or _marked(upper, _OPAQUE) or _marked(upper, _REDIRECT)
+        names = sorted(os.listdir(merged if whole else upper))
+        if whole and existed:
+            for name in sorted(set(_lower_names(job.lowers, path)) - set(names)):
+                _deleted(job, f"{path}/{name}", found)
+        for name in names:
+            _visit(job, os.path.join(upper, name), os.path.join(merged, name), f"{path.rstrip('/')}/{name}", found,
+                   budget, whole)
     else:
-        found.entries.append(Entry(path, "special", mode, b"", uid, gid, existed=existed))
+        found.entries.append(Entry(path, "special", mode, b"", *ids, existed=existed))
+
+
+def _deleted(job: ChangesJob, path: str, found: Changes) -> None:
+    """Everything the image had at `path`, folders after what they held."""
+    mode = _in_lowers(job.lowers, path)
+    if mode is None or path in job.skip:
+        return
+    if stat.S_ISDIR(mode):
+        for name in _lower_names(job.lowers, path):
+            _deleted(job, f"{path}/{name}", found)
+    found.entries.append(Entry(path, "deleted", existed=True))
 
 
 def _marked(path: str, names: Sequence[str]) -> bool:
@@ -360,26 +361,53 @@ def _marked(path: str, names: Sequence[str]) -> bool:
     return False
 
 
-def _in_lowers(lowers: Sequence[str], path: str) -> bool:
-    """Whether the image has `path`: the first layer that says anything about it, or about a folder above, decides."""
+def _is_whiteout(info: os.stat_result) -> bool:
+    return stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
+
+
+def _in_lowers(lowers: Sequence[str], path: str) -> int | None:
+    """The mode of `path` in the image, or None: the first layer that says anything about it, or about a folder
+    above it, decides."""
+    for at, hidden in _lower_places(lowers, path):
+        if at is not None:
+            return at.lstat().st_mode
+        if hidden:
+            return None
+    return None
+
+
+def _lower_names(lowers: Sequence[str], path: str) -> list[str]:
+    """The names in a folder of the image, all layers together."""
+    names: dict[str, bool] = {}
+    for at, hidden in _lower_places(lowers, path):
+        if at is not None:
+            if not at.is_dir() or at.is_symlink():
+                break
+            for child in os.scandir(at):
+                names.setdefault(child.name, not _is_whiteout(child.stat(follow_symlinks=False)))
+        if hidden:
+            break
+    return sorted(name for name, there in names.items() if there)
+
+
+def _lower_places(lowers: Sequence[str], path: str) -> Iterator[tuple[Path | None, bool]]:
+    """For each layer, top first: where `path` is in it, if it is, and whether it hides the layers below."""
     parts = [part for part in path.split("/") if part]
     for lower in lowers:
-        at = Path(lower)
-        hidden = False
+        at, hidden, there = Path(lower), False, True
         for part in parts:
             at = at / part
             try:
                 info = at.lstat()
-            except (FileNotFoundError, NotADirectoryError):
+            except FileNotFoundError:
+                there = False
                 break
-            if stat.S_ISCHR(info.st_mode) and info.st_rdev == 0:
-                return False
-            hidden = hidden or (stat.S_ISDIR(info.st_mode) and _marked(str(at), _OPAQUE))
-        else:
-            return True
-        if hidden:
-            return False
-    return False
+            if not stat.S_ISDIR(info.st_mode):
+                # A whiteout, or a file or link in the place of a folder, ends what lies below it.
+                hidden, there = True, not _is_whiteout(info) and at == Path(lower, *parts)
+                break
+            hidden = hidden or _marked(str(at), _OPAQUE)
+        yield (at if there else None), hidden
 
 
 if __name__ == "__main__":

@@ -1,0 +1,222 @@
+"""What leaves a dead container: the changes under a task's roots, as bytes, less what may not leave.
+
+The change is taken from the file system, never from the agent's git.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from pathspec import GitIgnoreSpec
+
+from lego.errors import SandboxError
+from lego.sandbox.container import Box
+from lego.sandbox.podman import Podman
+from lego.sandbox.rootfs import Entry
+from lego.tasks.task import File, Task
+
+DropReason = Literal["protected", "reserved", "cache", "vcs", "build", "special", "too large"]
+
+RESERVED = ("/logs/verifier", "/tests", "/solution")
+"""The verifier's own places; whatever an agent leaves there is dropped and recorded."""
+
+ALWAYS_PROTECTED = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "sitecustomize.py", "usercustomize.py",
+                    "*.pth", ".github/", ".gitlab-ci.yml")
+"""Files that steer how tests are found and run; gitwildmatch, relative to a root."""
+
+_VCS = frozenset((".git", ".hg", ".svn", ".bzr", ".jj"))
+_CACHES = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox",
+                     ".cache", ".venv", "venv", "node_modules", ".eggs"))
+_BUILT = frozenset(("build", "dist", "htmlcov"))
+_BUILT_SUFFIXES = (".so", ".egg-info", ".dist-info", ".o", ".whl", ".egg")
+_OUTSIDE = frozenset(("/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp", "/logs", "/etc/hosts", "/etc/hostname",
+                      "/etc/resolv.conf", "/etc/mtab", "/.containerenv"))
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A change that was left out. `how`: added, modified or deleted."""
+
+    path: str
+    reason: DropReason
+    how: Literal["added", "modified", "deleted"]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """`entries` in the order they are laid; `dropped` sorted by path. Equal submissions have equal bytes."""
+
+    roots: tuple[str, ...]
+    entries: tuple[Entry, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+
+    @cached_property
+    def _content(self) -> bytes:
+        index = {
+            "version": _VERSION,
+            "roots": [_name(root) for root in self.roots],
+            "entries": [[_name(e.path), e.kind, e.mode, e.uid, e.gid, e.existed,
+                         base64.b64encode(e.data).decode()] for e in self.entries],
+            "dropped": [[_name(d.path), d.reason, d.how] for d in self.dropped],
+        }
+        return json.dumps(index, separators=(",", ":")).encode()
+
+    @property
+    def digest(self) -> str:
+        """sha256 hex over roots, entries and dropped."""
+        return hashlib.sha256(self._content).hexdigest()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left that would change the pristine state."""
+        return not self.entries
+
+    def paths(self) -> frozenset[str]:
+        """The paths of files and links that were added, modified or deleted."""
+        return frozenset(entry.path for entry in self.entries if entry.kind != "dir")
+
+    def apply_to(self, box: Box) -> None:
+        """Lay this submission over a box that has not started."""
+        box.lay(self.entries)
+
+    def to_bytes(self) -> bytes:
+        """Compressed and self-describing; the same submission gives the same bytes."""
+        buffer = io.BytesIO()
+        with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=6, mtime=0) as out:
+            out.write(self._content)
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Submission:
+        """The inverse of to_bytes. Raises SandboxError on anything else."""
+        try:
+            index = json.loads(gzip.decompress(data))
+            if index["version"] != _VERSION:
+                raise SandboxError(f"the stored submission has version {index['version']}, not {_VERSION}")
+            entries = tuple(Entry(_path(p), kind, mode, base64.b64decode(content), uid, gid, existed)
+                            for p, kind, mode, uid, gid, existed, content in index["entries"])
+            dropped = tuple(Dropped(_path(p), reason, how) for p, reason, how in index["dropped"])
+            return cls(tuple(_path(root) for root in index["roots"]), entries, dropped)
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            raise SandboxError(f"the stored submission cannot be read: {error}") from error
+
+
+def task_roots(podman: Podman, task: Task, image: str) -> tuple[str, ...]:
+    """The absolute paths whose changes are a task's submission."""
+    return task.environment.roots or (task.environment.workdir or podman.image(image).workdir,)
+
+
+async def collect(box: Box, roots: Sequence[str], *, protected: Sequence[str] = (),
+                  gold_paths: Sequence[str] = ()) -> Submission:
+    """The submission of a box whose command has ended.
+
+    `protected`: gitwildmatch patterns relative to a root; ALWAYS_PROTECTED is added. `gold_paths`: paths relative to
+    a root that the task's own solution changes, which are never protected.
+    """
+    watched = [path for path in RESERVED if not any(_under(path, root) for root in roots if root != "/")]
+    found = await box.changes([*roots, *watched], _OUTSIDE)
+    spec = GitIgnoreSpec.from_lines([*ALWAYS_PROTECTED, *protected])
+    gold = frozenset(path.strip("/") for path in gold_paths)
+    sieve = _Sieve(tuple(roots), spec, gold, box.laid)
+    for entry in found.entries:
+        sieve.take(entry)
+    for path in found.oversize:
+        sieve.drop(path, "too large", "modified")
+    sieve.missing({entry.path for entry in found.entries} | set(found.oversize))
+    return Submission(tuple(roots), tuple(sieve.kept), tuple(sorted(sieve.dropped, key=lambda drop: drop.path)))
+
+
+class _Sieve:
+    """Sorts changes into kept and dropped."""
+
+    def __init__(self, roots: tuple[str, ...], protected: GitIgnoreSpec, gold: frozenset[str],
+                 laid: Mapping[str, File]) -> None:
+        self._roots, self._protected, self._gold, self._laid = roots, protected, gold, laid
+        self._laid_folders = {folder for path in laid for folder in _folders(path)}
+        self._dropped_folders: set[str] = set()
+        self.kept: list[Entry] = []
+        self.dropped: list[Dropped] = []
+
+    def take(self, entry: Entry) -> None:
+        path = entry.path
+        laid = self._laid.get(path)
+        if laid is not None and entry.kind == "file" and (entry.data, entry.mode) == (laid.data, laid.mode):
+            return
+        if any(folder in self._dropped_folders for folder in _folders(path)):
+            return
+        if entry.kind == "dir" and (entry.existed or path in self._laid_folders):
+            return
+        existed = entry.existed or laid is not None
+        how: Literal["added", "modified", "deleted"] = (
+            "deleted" if entry.kind == "deleted" else "modified" if existed else "added")
+        reason = self._reason(entry, existed)
+        if reason is None:
+            self.kept.append(entry)
+            return
+        # An added folder inside a protected place is only the way to what was added there.
+        if entry.kind == "dir" and reason == "protected":
+            return
+        if entry.kind == "dir":
+            self._dropped_folders.add(path)
+        self.drop(path, reason, how)
+
+    def missing(self, seen: set[str]) -> None:
+        """Files that were laid in and are there no more: nothing of the image is left to show it."""
+        for path in sorted(self._laid):
+            if path not in seen and any(_under(path, root) for root in self._roots):
+                self.take(Entry(path, "deleted", existed=True))
+
+    def drop(self, path: str, reason: DropReason, how: Literal["added", "modified", "deleted"]) -> None:
+        self.dropped.append(Dropped(path, reason, how))
+
+    def _reason(self, entry: Entry, existed: bool) -> DropReason | None:
+        path = entry.path
+        if any(_under(path, place) for place in RESERVED):
+            return "reserved"
+        if entry.kind == "special":
+            return "special"
+        root = next(root for root in self._roots if _under(path, root))
+        rel = path[len(root.rstrip("/")):].strip("/")
+        parts = rel.split("/")
+        if any(part in _VCS for part in parts):
+            return "vcs"
+        if parts[-1].endswith((".pyc", ".pyo")) or (not existed and any(part in _CACHES for part in parts)):
+            return "cache"
+        if rel in self._gold:
+            return None
+        # A link or file may stand where a protected folder was, hence the second form.
+        if self._protected.match_file(rel) or self._protected.match_file(rel + "/"):
+            return "protected"
+        if not existed and (parts[-1] in _BUILT and entry.kind == "dir" or parts[-1].endswith(_BUILT_SUFFIXES)):
+            return "build"
+        return None
+
+
+def _folders(path: str) -> list[str]:
+    """The folders above an absolute path, nearest first, the root excluded."""
+    found = []
+    while (path := path.rpartition("/")[0]):
+        found.append(path)
+    return found
+
+
+def _under(path: str, root: str) -> bool:
+    return root == "/" or path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _name(path: str) -> str:
+    return os.fsencode(path).decode("latin-1")
+
+
+def _path(name: str) -> str:
+    return os.fsdecode(name.encode("latin-1"))
