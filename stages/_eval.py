@@ -15,11 +15,11 @@ from lego.rundb.rounds import Round
 from stages._round import run_round
 
 
-async def evaluate(workshop: Workshop, round_: Round, stop: Stop, *, quiet: bool) -> dict[str, Any] | None:
+async def evaluate(workshop: Workshop, round_: Round, stop: Stop) -> dict[str, Any] | None:
     """Run (or finish) an evaluation round and record it; None when it was stopped before its end."""
     store = workshop.run.store
     if round_.open:
-        await run_round(workshop, round_, stop, quiet=quiet)
+        await run_round(workshop, round_, stop)
         if trials.unfinished(store, round_.id) or verdicts.waiting(store, round_.id):
             return None
         _record(workshop, round_)
@@ -51,10 +51,11 @@ def _record(workshop: Workshop, round_: Round) -> None:
         rounds.close_round(store, round_.id, "evaluated")
 
 
-def tell_eval(result: dict[str, Any]) -> None:
+def tell_eval(result: dict[str, Any], *, err: bool = False) -> None:
     detail = result["detail"]
     click.echo(
         f"policy {result['policy_version']}   pass@1 {result['rate']:.3f} [{result['low']:.3f}-{result['high']:.3f}]   "
         f"{result['passed']} of {result['n']} trials, {detail['tasks']} of {detail['tasks_asked']} tasks   "
-        f"T {detail['temperature']:g}, history {detail['history']}"
+        f"T {detail['temperature']:g}, history {detail['history']}",
+        err=err,
     )

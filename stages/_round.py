@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 import click
 
 from lego.errors import ImageError
-from lego.images.build import ImageEvent, ImageResult
+from lego.images.build import ImageEvent, ImageResult, OnEvent
 from lego.rollout.site import Workshop
 from lego.rollout.stopping import Stop
 from lego.rollout.work import run_trials, run_verifications
-from lego.rundb import rounds, trials, verdicts
+from lego.rundb import rounds, trials
 from lego.rundb.rounds import Round
 from lego.rundb.summary import RoundSummary, summarise
 from stages._common import Progress, progress
@@ -26,7 +26,7 @@ def heading(round_: Round) -> str:
     )
 
 
-async def ready_images(workshop: Workshop, round_: Round, quiet: bool) -> None:
+async def ready_images(workshop: Workshop, round_: Round) -> None:
     """Build what the round's tasks and harnesses still lack; a failed task image fails its trials, nothing else.
 
     Raises ImageError when the base or a harness image cannot be built.
@@ -34,14 +34,16 @@ async def ready_images(workshop: Workshop, round_: Round, quiet: bool) -> None:
     entries = rounds.tasks_of(workshop.run.store, round_.id)
     tasks = [workshop.run.tasks[task] for task, _ in entries]
     specs = [workshop.run.specs[name] for name in sorted({harness for _, harness in entries})]
-    results = await build_with_progress(lambda on_event: workshop.build_images(tasks, specs, on_event), quiet)
+    results = await build_with_progress(lambda on_event: workshop.build_images(tasks, specs, on_event))
     for result in results:
         if result.status == "failed" and result.kind != "task":
-            raise ImageError(f"the {result.kind} image {result.name} failed: {result.reason}", hint=f"log: {result.log_path}")
+            raise ImageError(
+                f"the {result.kind} image {result.name} failed: {result.reason}", hint=f"log: {result.log_path}"
+            )
 
 
-async def build_with_progress(build: Callable[[Callable[[ImageEvent], None]], object], quiet: bool) -> list[ImageResult]:
-    with progress("images", quiet=quiet) as bar:
+async def build_with_progress(build: Callable[[OnEvent], Awaitable[list[ImageResult]]]) -> list[ImageResult]:
+    with progress("images") as bar:
         done: list[ImageResult] = []
         working: list[str] = []
 
@@ -52,22 +54,25 @@ async def build_with_progress(build: Callable[[Callable[[ImageEvent], None]], ob
                 done.append(event.result)
                 working.remove(event.job.name)
                 if event.result.status == "failed":
-                    bar.log(f" {event.result.kind} image {event.result.name} failed: {event.result.reason}\n   log: {event.result.log_path}")
+                    bar.log(
+                        f" {event.result.kind} image {event.result.name} failed: {event.result.reason}\n   log: {event.result.log_path}"
+                    )
             bar.update(len(done), note=", ".join(working[:2]))
 
-        results = await build(on_event)  # type: ignore[misc]
+        results = await build(on_event)
         bar.update(len(done), total=len(done))
-        return list(results)
+        return results
 
 
-async def run_round(workshop: Workshop, round_: Round, stop: Stop, *, trials_too: bool = True, verify_too: bool = True,
-                    quiet: bool = False) -> RoundSummary:
+async def run_round(
+    workshop: Workshop, round_: Round, stop: Stop, *, trials_too: bool = True, verify_too: bool = True
+) -> RoundSummary:
     """Run the round's trials and verification, overlapped, as far as they are not done yet."""
     store = workshop.run.store
     if trials_too and trials.unfinished(store, round_.id):
-        await ready_images(workshop, round_, quiet)
+        await ready_images(workshop, round_)
     title = "trials" if trials_too else "verdicts"
-    with progress(title, heading=heading(round_), quiet=quiet) as bar:
+    with progress(title, heading=heading(round_)) as bar:
 
         def show() -> None:
             _show(bar, summarise(store, round_), trials_too)
@@ -77,15 +82,17 @@ async def run_round(workshop: Workshop, round_: Round, stop: Stop, *, trials_too
         if trials_too:
             works.append(run_trials(await workshop.site(round_), stop, show))
         if verify_too:
-            works.append(run_verifications(workshop, round_, stop, show, lambda: not trials.unfinished(store, round_.id)))
+            works.append(
+                run_verifications(workshop, round_, stop, show, lambda: not trials.unfinished(store, round_.id))
+            )
         await _together(works)
         show()
     return summarise(store, round_)
 
 
-async def _together(works: Iterable[object]) -> None:
+async def _together(works: Sequence[Coroutine[None, None, None]]) -> None:
     """Run them at once; the first error ends the others and is raised as it is."""
-    tasks = [asyncio.ensure_future(work) for work in works]  # type: ignore[arg-type, var-annotated]
+    tasks = [asyncio.create_task(work) for work in works]
     try:
         await asyncio.gather(*tasks)
     finally:
@@ -104,7 +111,7 @@ def _show(bar: Progress, summary: RoundSummary, trials_too: bool) -> None:
         bar.update(summary.verified, total=summary.finished, note=f"solved {summary.solved}")
 
 
-def tell_summary(summary: RoundSummary) -> None:
+def tell_summary(summary: RoundSummary, *, err: bool = False) -> None:
     """One line of what a round gave."""
     parts = [f"{summary.finished} of {summary.slots} trials finished"]
     if summary.verified:
@@ -114,8 +121,4 @@ def tell_summary(summary: RoundSummary) -> None:
             parts.append(f"{name} {summary.outcomes[name]}")
     if summary.empty:
         parts.append(f"{summary.empty} slots left empty by faults")
-    click.echo("   ".join(parts))
-
-
-def unverified(workshop: Workshop, round_: Round) -> int:
-    return verdicts.waiting(workshop.run.store, round_.id)
+    click.echo("   ".join(parts), err=err)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import queue
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from lego.rollout.run import Run
-from lego.rollout.scheduler import leases_renewed
 from lego.rundb.rounds import Round
 from stages._common import progress
 
@@ -18,21 +14,20 @@ if TYPE_CHECKING:
     from lego.trainer.advance import Outcome
     from lego.trainer.sft import SftProgress
 
-T = TypeVar("T")
 
-
-async def train_with_progress(run: Run, round_: Round, *, quiet: bool) -> Outcome:
+async def train_with_progress(run: Run, round_: Round) -> Outcome:
     from lego.trainer.advance import train_round
 
-    with progress("train", heading=f"training on round {round_.ordinal}", quiet=quiet) as bar:
-        outcome = await train_round(run.store, round_, run.config, run.policies_dir, lambda done, total: bar.update(done, total=total))
-    return outcome
+    with progress("train", heading=f"training on round {round_.ordinal}") as bar:
+        return await train_round(
+            run.store, round_, run.config, run.policies_dir, lambda done, total: bar.update(done, total=total)
+        )
 
 
-async def teach_with_progress(run: Run, round_: Round, *, quiet: bool) -> Outcome:
+async def teach_with_progress(run: Run, round_: Round) -> Outcome:
     from lego.trainer.advance import teach_round
 
-    with progress("sft", heading="teaching from demonstrations", quiet=quiet) as bar:
+    with progress("sft", heading="teaching from demonstrations") as bar:
 
         def show(state: SftProgress) -> None:
             bar.update(state.step, total=state.steps, note=f"loss {state.metrics['sft/loss']:.3f}")
@@ -40,13 +35,18 @@ async def teach_with_progress(run: Run, round_: Round, *, quiet: bool) -> Outcom
         return await teach_round(run.store, round_, run.config, run.policies_dir, show)
 
 
-def tell_outcome(outcome: Outcome) -> None:
+def tell_outcome(outcome: Outcome, *, err: bool = False) -> None:
     """One line of what a step did."""
     metrics = outcome.metrics
     if outcome.status != "done" or outcome.policy is None:
-        click.echo(f"step {outcome.step} {outcome.status}: {outcome.reason}")
+        click.echo(f"step {outcome.step} {outcome.status}: {outcome.reason}", err=err)
         return
-    named = (("proof/correlation", "correlation", ".4f"), ("proof/mean_gap", "|dlogp|", ".1e"), ("step/grad_norm", "grad", ".3f"),
-             ("sft/loss", "loss", ".3f"), ("step/tokens", "tokens", ".0f"))
+    named = (
+        ("proof/correlation", "correlation", ".4f"),
+        ("proof/mean_gap", "|dlogp|", ".1e"),
+        ("step/grad_norm", "grad", ".3f"),
+        ("sft/loss", "loss", ".3f"),
+        ("step/tokens", "tokens", ".0f"),
+    )
     shown = "   ".join(f"{label} {metrics[name]:{form}}" for name, label, form in named if name in metrics)
-    click.echo(f"step {outcome.step} done: policy {outcome.policy.version}   {shown}")
+    click.echo(f"step {outcome.step} done: policy {outcome.policy.version}   {shown}", err=err)

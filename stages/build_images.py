@@ -24,7 +24,7 @@ def command(loaded: Loaded, as_json: bool) -> None:
 
     An image that fails does not stop the others; the exit code is 1 if any failed, and each one's log is named.
     """
-    results = asyncio.run(_build(loaded, as_json))
+    results = asyncio.run(_build(loaded))
     failed = [result for result in results if result.status == "failed"]
     if as_json:
         print_json([asdict(result) | {"log_path": str(result.log_path)} for result in results])
@@ -39,7 +39,7 @@ def command(loaded: Loaded, as_json: bool) -> None:
         )
 
 
-async def _build(loaded: Loaded, quiet: bool) -> Sequence[ImageResult]:
+async def _build(loaded: Loaded) -> Sequence[ImageResult]:
     from lego.rollout.run import open_run
     from lego.rollout.site import open_workshop
     from stages._round import build_with_progress
@@ -47,7 +47,7 @@ async def _build(loaded: Loaded, quiet: bool) -> Sequence[ImageResult]:
     run = open_run(loaded)
     tasks, specs = list(run.tasks.values()), list(run.specs.values())
     async with open_workshop(run) as workshop:
-        return await build_with_progress(lambda on_event: workshop.build_images(tasks, specs, on_event), quiet)
+        return await build_with_progress(lambda on_event: workshop.build_images(tasks, specs, on_event))
 
 
 def line(result: ImageResult) -> str:

@@ -37,7 +37,7 @@ async def _eval(loaded: Loaded, as_json: bool, version: int | None, again: bool,
     round_ = eval_round_of(run, policy, again=again)
     async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
         async with leases_renewed(run.store):
-            result = await evaluate(workshop, round_, stop, quiet=as_json)
+            result = await evaluate(workshop, round_, stop)
     if result is None:
         raise click.Abort
     if as_json:
@@ -45,4 +45,6 @@ async def _eval(loaded: Loaded, as_json: bool, version: int | None, again: bool,
     else:
         tell_eval(result)
     if fail_under is not None and result["rate"] < fail_under:
-        raise GateError(f"pass@1 {result['rate']:.3f} is below {fail_under:g}", hint="lego show TRIAL says why a trial failed")
+        raise GateError(
+            f"pass@1 {result['rate']:.3f} is below {fail_under:g}", hint="lego show TRIAL says why a trial failed"
+        )

@@ -43,7 +43,7 @@ async def _loop(loaded: Loaded, as_json: bool) -> None:
         raise click.Abort
 
 
-async def _rounds(run: Run, workshop: Workshop, stop: Stop, quiet: bool) -> None:
+async def _rounds(run: Run, workshop: Workshop, stop: Stop, as_json: bool) -> None:
     from lego.rollout.next import train_round_now
     from lego.rundb import rounds, trials, verdicts
     from stages._round import run_round, tell_summary
@@ -53,21 +53,19 @@ async def _rounds(run: Run, workshop: Workshop, stop: Stop, quiet: bool) -> None
     while not stop.asked.is_set():
         last = rounds.latest(run.store, "train")
         closed = 0 if last is None else last.ordinal - last.open
-        await _evaluate(run, workshop, stop, quiet, closed, wanted)
+        await _evaluate(run, workshop, stop, closed, wanted, as_json)
         if closed >= wanted or stop.asked.is_set():
             return
         round_ = train_round_now(run)
-        summary = await run_round(workshop, round_, stop, quiet=quiet)
+        summary = await run_round(workshop, round_, stop)
         if trials.unfinished(run.store, round_.id) or verdicts.waiting(run.store, round_.id):
             return
-        if not quiet:
-            tell_summary(summary)
-        outcome = await train_with_progress(run, round_, quiet=quiet)
-        if not quiet:
-            tell_outcome(outcome)
+        tell_summary(summary, err=as_json)
+        outcome = await train_with_progress(run, round_)
+        tell_outcome(outcome, err=as_json)
 
 
-async def _evaluate(run: Run, workshop: Workshop, stop: Stop, quiet: bool, closed: int, wanted: int) -> None:
+async def _evaluate(run: Run, workshop: Workshop, stop: Stop, closed: int, wanted: int, as_json: bool) -> None:
     """Before the first round, after the last, and every `eval.every` between."""
     from lego.rollout.next import eval_round_of
     from stages._eval import evaluate, tell_eval
@@ -78,6 +76,6 @@ async def _evaluate(run: Run, workshop: Workshop, stop: Stop, quiet: bool, close
         return
     round_ = eval_round_of(run, run.newest_policy())
     was_open = round_.open
-    result = await evaluate(workshop, round_, stop, quiet=quiet)
-    if result and was_open and not quiet:
-        tell_eval(result)
+    result = await evaluate(workshop, round_, stop)
+    if result and was_open:
+        tell_eval(result, err=as_json)

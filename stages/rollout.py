@@ -36,7 +36,7 @@ async def _rollout(loaded: Loaded, as_json: bool) -> None:
     round_ = train_round_now(run)
     async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
         async with leases_renewed(run.store):
-            summary = await run_round(workshop, round_, stop, verify_too=False, quiet=as_json)
+            summary = await run_round(workshop, round_, stop, verify_too=False)
     if as_json:
         print_json({"round": round_.ordinal, "policy": round_.policy_version, **asdict(summary)})
     else:

@@ -35,17 +35,20 @@ async def _sft(loaded: Loaded, as_json: bool, again: bool) -> None:
     run = open_run(loaded)
     last = rounds.latest(run.store, "demo")
     if last is not None and not last.open and not again:
-        click.echo(f"demonstrations were learnt already ({last.kind} round {last.ordinal}); --again teaches once more", err=True)
+        click.echo(
+            f"demonstrations were learnt already ({last.kind} round {last.ordinal}); --again teaches once more",
+            err=True,
+        )
         return
     round_ = demo_round_now(run)
     async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
         async with leases_renewed(run.store):
-            summary = await run_round(workshop, round_, stop, quiet=as_json)
+            summary = await run_round(workshop, round_, stop)
             if not as_json:
                 tell_summary(summary)
             if stop.asked.is_set():
                 raise click.Abort
-            outcome = await teach_with_progress(run, round_, quiet=as_json)
+            outcome = await teach_with_progress(run, round_)
     if as_json:
         print_json(asdict(outcome))
     else:

@@ -33,8 +33,10 @@ async def _train(loaded: Loaded, as_json: bool) -> None:
     run = open_run(loaded)
     round_ = rounds.latest(run.store, "train")
     if round_ is None or not round_.open:
-        raise TrainerError("no round is open: there is nothing to train on", hint="lego rollout begins one", fault="user")
-    outcome = await train_with_progress(run, round_, quiet=as_json)
+        raise TrainerError(
+            "no round is open: there is nothing to train on", hint="lego rollout begins one", fault="user"
+        )
+    outcome = await train_with_progress(run, round_)
     if as_json:
         print_json(asdict(outcome))
     else:

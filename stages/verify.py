@@ -44,7 +44,7 @@ async def _verify(loaded: Loaded, as_json: bool) -> None:
     async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
         async with leases_renewed(run.store):
             for round_ in open_rounds:
-                await run_round(workshop, round_, stop, trials_too=False, quiet=as_json)
+                await run_round(workshop, round_, stop, trials_too=False)
     if as_json:
         print_json([{"kind": r.kind, "round": r.ordinal, **asdict(summarise(run.store, r))} for r in open_rounds])
     else:
@@ -65,8 +65,8 @@ async def _oracle(loaded: Loaded, as_json: bool) -> None:
     run = open_run(loaded)
     tasks = list(run.tasks.values())
     async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
-        await build_with_progress(lambda on_event: workshop.build_images(tasks, [], on_event), as_json)
-        with progress("tasks", len(tasks), heading=f"oracle check of {len(tasks)} tasks, each twice", quiet=as_json) as bar:
+        await build_with_progress(lambda on_event: workshop.build_images(tasks, [], on_event))
+        with progress("tasks", len(tasks), heading=f"oracle check of {len(tasks)} tasks, each twice") as bar:
             results = await check_tasks(workshop, tasks, stop, lambda result: bar.advance(detail=result.line()))
     bad = [result for result in results if not result.good]
     if as_json:
@@ -74,11 +74,16 @@ async def _oracle(loaded: Loaded, as_json: bool) -> None:
     else:
         for result in bad:
             click.echo(result.line())
-        click.echo(f"{len(results) - len(bad)} of {len(tasks)} tasks pass with the solution and fail with nothing done, twice")
+        click.echo(
+            f"{len(results) - len(bad)} of {len(tasks)} tasks pass with the solution and fail with nothing done, twice"
+        )
     if stop.asked.is_set():
         raise click.Abort
     if bad:
-        raise GateError(f"{len(bad)} tasks do not tell solved from unsolved", hint="lego verify --oracle --json has their logs' ends")
+        raise GateError(
+            f"{len(bad)} tasks do not tell solved from unsolved",
+            hint="lego verify --oracle --json has their logs' ends",
+        )
 
 
 async def _again(loaded: Loaded, as_json: bool) -> None:
@@ -97,18 +102,26 @@ async def _again(loaded: Loaded, as_json: bool) -> None:
     changed: list[dict[str, Any]] = []
     async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
         gate = asyncio.Semaphore(run.config.verify.concurrency)
-        with progress("verdicts", len(rows), heading=f"verifying {round_.kind} round {round_.ordinal} again", quiet=as_json) as bar:
+        with progress("verdicts", len(rows), heading=f"verifying {round_.kind} round {round_.ordinal} again") as bar:
 
             async def one(row: dict[str, Any]) -> None:
                 async with gate:
                     if stop.asked.is_set():
                         return
                     before = verdicts.latest(run.store, row["id"])
-                    verdict = await verify_candidate(Submission.from_bytes(row["submission"]), run.tasks[row["task_id"]], workshop)
+                    verdict = await verify_candidate(
+                        Submission.from_bytes(row["submission"]), run.tasks[row["task_id"]], workshop
+                    )
                     record_verdict(row["id"], verdict, workshop, leased=False)
                     if before and (before["reward"], before["outcome"]) != (verdict.reward, verdict.outcome):
-                        changed.append({"trial": row["id"], "task": row["task_id"], "before": [before["outcome"], before["reward"]],
-                                        "now": [verdict.outcome, verdict.reward]})
+                        changed.append(
+                            {
+                                "trial": row["id"],
+                                "task": row["task_id"],
+                                "before": [before["outcome"], before["reward"]],
+                                "now": [verdict.outcome, verdict.reward],
+                            }
+                        )
                     bar.advance()
 
             async with asyncio.TaskGroup() as group:

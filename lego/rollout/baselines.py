@@ -36,8 +36,9 @@ class BaselineResult:
         return f"{self.task}: nothing done: {said(self.empty)}; solution: {said(self.gold)}"
 
 
-async def check_tasks(workshop: Workshop, tasks: Sequence[Task], stop: Stop,
-                      on_result: Callable[[BaselineResult], None]) -> list[BaselineResult]:
+async def check_tasks(
+    workshop: Workshop, tasks: Sequence[Task], stop: Stop, on_result: Callable[[BaselineResult], None]
+) -> list[BaselineResult]:
     """Check each task; a stop leaves out those not begun."""
     gate = asyncio.Semaphore(workshop.run.config.verify.concurrency)
     results: dict[str, BaselineResult] = {}

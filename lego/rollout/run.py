@@ -19,8 +19,9 @@ from lego.harness.spec import HarnessSpec, load_spec
 from lego.policy import PolicyRef
 from lego.rundb import catalogue, meta
 from lego.rundb.catalogue import TaskEntry
+from lego.rundb.paths import run_db, run_folder
 from lego.rundb.store import Store, git_commit
-from lego.tasks.load import load_split
+from lego.tasks.load import load_all
 from lego.tasks.task import Task
 from lego.units import parse_duration
 
@@ -78,7 +79,9 @@ class Run:
         if Path(model).is_dir():
             return Path(model).resolve()
         if model.startswith((".", "/")) or model.count("/") != 1:
-            raise ConfigError(f"policy.model: there is no folder {model}", hint="name a Hugging Face folder, a hub name, or tiny")
+            raise ConfigError(
+                f"policy.model: there is no folder {model}", hint="name a Hugging Face folder, a hub name, or tiny"
+            )
         return _from_hub(model)
 
 
@@ -89,10 +92,10 @@ def open_run(loaded: Loaded) -> Run:
     raises.
     """
     config = loaded.config
-    folder = (Path(config.run.dir) / config.run.name).resolve()
-    train, held_out = load_split(config.tasks)
+    folder = run_folder(config.run.dir, config.run.name)
+    train, held_out = load_all(config.tasks)
     specs = {name: load_spec(name) for name in sorted(config.harness)}
-    store = Store.open(folder / "run.db", lease=parse_duration(config.rollout.lease))
+    store = Store.open(run_db(config.run.dir, config.run.name), lease=parse_duration(config.rollout.lease))
     with _set_up_lock(folder), store.write():
         meta.settle_config(store, flat(config), tags())
         for name, spec in specs.items():

@@ -50,7 +50,12 @@ def settings_for(config: Config, kind: RoundKind) -> RoundSettings:
     tasks, samples = rollout.tasks_per_round, rollout.samples_per_task
     temperature, history = rollout.temperature, rollout.history
     if kind == "eval":
-        tasks, samples, temperature, history = config.eval.tasks, config.eval.samples, config.eval.temperature, config.eval.history
+        tasks, samples, temperature, history = (
+            config.eval.tasks,
+            config.eval.samples,
+            config.eval.temperature,
+            config.eval.history,
+        )
     if kind == "demo":
         tasks, samples, sampler = config.sft.tasks, 1, "oracle" if config.sft.source == "oracle" else "script"
     return RoundSettings(
@@ -74,7 +79,9 @@ def begin_round(run: Run, kind: RoundKind, policy: PolicyRef, ordinal: int) -> R
     ids = catalogue.task_ids(run.store, "eval" if kind == "eval" else "train")
     if not ids:
         section = "eval" if kind == "eval" else "train"
-        raise ConfigError(f"tasks.{section} is empty: there is nothing to run", hint=f"name a source under tasks.{section}")
+        raise ConfigError(
+            f"tasks.{section} is empty: there is nothing to run", hint=f"name a source under tasks.{section}"
+        )
     if kind == "eval":
         # The same held-out tasks for every policy, so that evaluations compare.
         chosen = ids[: settings.tasks] if settings.tasks else ids

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lego.config.schema import EngineSection
+from lego.config.schema import Config, EngineSection
 from lego.engine.base import Engine
 from lego.engine.open import open_engine
 from lego.errors import ConfigError
@@ -16,20 +16,22 @@ from lego.harness.spec import HarnessSpec
 from lego.images import recipes
 from lego.images.build import Builder, ImageEvent, ImageResult, plan
 from lego.proxy.app import Proxy
+from lego.proxy.records import FinishedCall
 from lego.rollout.run import Run
 from lego.rollout.settings import RoundSettings
 from lego.rundb import catalogue
 from lego.rundb.rounds import Round
 from lego.rundb.trials import Trial
 from lego.sandbox import reaper
-from lego.sandbox.container import Limits
+from lego.sandbox.create import Limits
+from lego.sandbox.logs import OnOutput
 from lego.sandbox.podman import Podman, PodmanSettings
 from lego.tasks.task import Task
 from lego.trajectory.render import Rendering, open_rendering
 from lego.trajectory.tokenizer import load_tokenizer
 from lego.units import parse_size
 
-OnOutput = Callable[[bytes], None]
+OnCall = Callable[[FinishedCall], None]
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Site:
     rendering: Rendering
     proxy: Proxy
     on_output: OnOutput | None = None
+    on_call: OnCall | None = None
 
     def task(self, trial: Trial) -> Task:
         return self.run.tasks[trial.task_id]
@@ -74,6 +77,7 @@ def limits_of(run: Run, task: Task) -> Limits:
         memory=min(memory, environment.memory_mb << 20) if environment.memory_mb else memory,
         pids=section.pids,
         cpus=min(section.cpus, environment.cpus) if environment.cpus else section.cpus,
+        file_size=disk,
         disk=min(disk, environment.storage_mb << 20) if environment.storage_mb else disk,
     )
 
@@ -87,20 +91,22 @@ class Workshop:
         self._stack = stack
         self._engines: dict[str, tuple[Engine, Rendering, Proxy]] = {}
 
-    async def site(self, round_: Round, on_output: OnOutput | None = None) -> Site:
+    async def site(self, round_: Round, on_output: OnOutput | None = None, on_call: OnCall | None = None) -> Site:
         """The site of a round, its engine holding the round's policy."""
         settings = RoundSettings.of(round_.settings)
         policy = self.run.policy(round_.policy_version)
         engine, rendering, proxy = await self._engine(settings, policy.path)
         if engine.policy_version != policy.version or engine.sampler == "script":
             await engine.load(policy)
-        return Site(self.run, round_, settings, self.podman, engine, rendering, proxy, on_output)
+        return Site(self.run, round_, settings, self.podman, engine, rendering, proxy, on_output, on_call)
 
     async def _engine(self, settings: RoundSettings, policy_path: str) -> tuple[Engine, Rendering, Proxy]:
         config = self.run.config
         section = config.engine if settings.sampler == "policy" else EngineSection(kind="scripted")
         if settings.sampler == "policy" and section.kind == "scripted":
-            raise ConfigError("this round samples from the policy, but engine.kind is scripted", hint="engine.kind=transformers")
+            raise ConfigError(
+                "this round samples from the policy, but engine.kind is scripted", hint="engine.kind=transformers"
+            )
         if section.kind not in self._engines:
             rendering = open_rendering(load_tokenizer(policy_path), config.policy.renderer, config.policy.model)
             engine = open_engine(section)
@@ -109,8 +115,9 @@ class Workshop:
             self._engines[section.kind] = (engine, rendering, proxy)
         return self._engines[section.kind]
 
-    async def build_images(self, tasks: list[Task], specs: list[HarnessSpec],
-                           on_event: Callable[[ImageEvent], None] = lambda event: None) -> list[ImageResult]:
+    async def build_images(
+        self, tasks: list[Task], specs: list[HarnessSpec], on_event: Callable[[ImageEvent], None] = lambda event: None
+    ) -> list[ImageResult]:
         """Build what is missing and record every image."""
         section = self.run.config.images
         builder = Builder(self.podman, section, self.run.logs_dir / "images")
@@ -123,18 +130,20 @@ class Workshop:
         return results
 
 
+def podman_settings(config: Config) -> PodmanSettings:
+    section = config.sandbox
+    return PodmanSettings(
+        store=Path(section.store) if section.store else None,
+        runtime=section.runtime,
+        accept_unenforced_limits=section.accept_unenforced_limits,
+        disk_reserve=parse_size(section.disk_reserve),
+    )
+
+
 @asynccontextmanager
 async def open_workshop(run: Run) -> AsyncIterator[Workshop]:
     """Open podman, sweep what dead workers left, and close everything in the end."""
-    section = run.config.sandbox
-    podman = Podman.open(
-        PodmanSettings(
-            store=Path(section.store) if section.store else None,
-            runtime=section.runtime,
-            accept_unenforced_limits=section.accept_unenforced_limits,
-            disk_reserve=parse_size(section.disk_reserve),
-        )
-    )
+    podman = Podman.open(podman_settings(run.config))
     try:
         await podman.call(reaper.sweep, podman)
         async with AsyncExitStack() as stack:

@@ -3,69 +3,90 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any
 
 from lego.clock import TrialClock
 from lego.engine.scripted import ScriptedEngine
-from lego.errors import EngineError, HarnessError, LeaseLost, LegoError, ProxyError
+from lego.errors import EngineError, HarnessError, LeaseLost, LegoError, SandboxError
 from lego.harness.launch import Launch, LaunchValues, render
 from lego.harness.spec import HarnessSpec
+from lego.proxy.records import FinishedCall
+from lego.proxy.rules import CallRules
 from lego.proxy.session import Caps, Session, SessionSpec
 from lego.rollout.script import turns_of
-from lego.rollout.site import Site, call_rules
+from lego.rollout.site import Site
 from lego.rundb import calls, trials
 from lego.rundb.trials import Trial
-from lego.sandbox.container import Box, BoxSpec, Ending, open_box
-from lego.sandbox.seal import sealed_socket
-from lego.sandbox.submission import Submission, collect
+from lego.sandbox.container import Ending, open_box
+from lego.sandbox.create import BoxSpec, ImageMount, Mount
+from lego.sandbox.seal import INSIDE, Seal, seal
+from lego.sandbox.submission import Submission, collect, task_roots
 from lego.tasks.task import Task
-from lego.verifier.grade import submission_rules
+
+_NEVER_REACHED = {"wrong_token", "not_found"}
+"""Refusals that an unbroken harness never meets: calls that met only these did not reach the model."""
 
 
 async def run_trial(trial: Trial, site: Site) -> None:
-    """One attempt, from claim to closed row. Everything that goes wrong is raised by the part that failed, as its
-    own error; `attempt` alone turns it into a row."""
+    """One attempt, from claim to closed row. What goes wrong is raised by the part that failed, as its own error;
+    `attempt` alone turns it into a row."""
     task, spec = site.task(trial), site.spec(trial)
-    async with attempt(trial, site), sealed_socket(site.podman) as seal:
-        clock = TrialClock(min(site.settings.timeout, task.agent_timeout or site.settings.timeout))
-        async with site.proxy.session(_session_spec(trial, site, spec, clock, seal.host_dir)) as session:
-            _assign_script(trial, site, task, spec, session)
-            launch = render(spec, _values(site, task, session), site.images.runtime_tag(spec))
-            async with open_box(site.podman, _box_spec(trial, site, task, launch, seal.mount)) as box:
-                clock.restart()
-                ending = await box.run(launch.argv, env=launch.env, stdin=launch.stdin, clock=clock, stop=session.capped,
-                                       on_output=site.on_output)
-                await session.close()
-                _raise_infra(session, ending)
-                submission = await collect(box, submission_rules(task))
+    clock = TrialClock(min(site.settings.timeout, task.agent_timeout or site.settings.timeout))
+    async with attempt(trial, site):
+        with seal(site.podman.paths) as sealed:
+            async with site.proxy.session(_session_spec(trial, site, spec, clock, sealed)) as session:
+                _assign_script(site, task, spec, session)
+                launch = render(spec, _values(site, task, session), site.runtime_tag(spec))
+                async with open_box(site.podman, _box_spec(trial, site, task, launch, sealed)) as box:
+                    box.put(launch.files)
+                    clock.restart()
+                    ending = await box.run(
+                        launch.argv,
+                        env=launch.env,
+                        stdin=launch.stdin or b"",
+                        clock=clock,
+                        stop=session.capped,
+                        on_output=site.on_output,
+                    )
+                    await session.close()
+                    _refuse_infra(site, session, ending)
+                    submission = await collect(
+                        box, task_roots(site.podman, task, box.spec.image), protected=task.protected
+                    )
         _finish(trial, site, session, ending, submission)
 
 
 @asynccontextmanager
 async def attempt(trial: Trial, site: Site) -> AsyncIterator[None]:
-    """Turns what the attempt raises into its row: an error's own fault, a cancelled attempt back to the queue."""
+    """Turns what the attempt raises into its row: an error's own fault; a cancelled attempt goes back to the queue."""
+    store = site.run.store
     try:
         yield
     except LeaseLost:
         raise
     except asyncio.CancelledError:
-        trials.release(site.run.store, trial)
+        trials.release(store, trial)
         raise
     except LegoError as error:
         reason = f"{error}" + (f" ({error.hint})" if error.hint else "")
-        trials.fail(site.run.store, trial, error.fault, reason, site.run.config.rollout.max_attempts)
+        trials.fail(store, trial, error.fault, reason, site.run.config.rollout.max_attempts)
 
 
-def _session_spec(trial: Trial, site: Site, spec: HarnessSpec, clock: TrialClock, socket_dir: object) -> SessionSpec:
-    from pathlib import Path
-
+def _session_spec(trial: Trial, site: Site, spec: HarnessSpec, clock: TrialClock, sealed: Seal) -> SessionSpec:
     settings, store = site.settings, site.run.store
+
+    def on_call(call: FinishedCall) -> None:
+        calls.record(store, trial.id, vars(call))
+        if site.on_call:
+            site.on_call(call)
+
     return SessionSpec(
         id=f"trial-{trial.id}",
-        socket_dir=Path(str(socket_dir)),
+        socket_dir=sealed.folder,
         token=secrets.token_urlsafe(24),
         caps=Caps(settings.max_turns, settings.max_output_tokens, settings.context, settings.max_total_tokens),
         temperature=settings.temperature,
@@ -73,8 +94,94 @@ def _session_spec(trial: Trial, site: Site, spec: HarnessSpec, clock: TrialClock
         policy_version=site.round.policy_version,
         history=settings.history,
         seed=site.seed_of(trial),
-        rules=call_rules(spec),
-        on_call=lambda call: calls.record(store, trial.id, vars(call)),
+        rules=CallRules(spec.calls.subagent, spec.calls.auxiliary, spec.calls.volatile),
+        on_call=on_call,
         on_fate=lambda seq, fate: calls.settle(store, trial.id, {seq: fate}),
         clock=clock,
     )
+
+
+def _assign_script(site: Site, task: Task, spec: HarnessSpec, session: Session) -> None:
+    if isinstance(site.engine, ScriptedEngine):
+        site.engine.assign(session.spec.id, turns_of(task, site.settings.sampler, spec, site.rendering))
+
+
+def _values(site: Site, task: Task, session: Session) -> LaunchValues:
+    settings = site.settings
+    return LaunchValues(
+        instruction=task.instruction,
+        token=session.token,
+        model=session.spec.model_name,
+        max_turns=settings.max_turns,
+        max_output_tokens=settings.max_output_tokens,
+        context=settings.context,
+        temperature=settings.temperature,
+        workdir=task.environment.workdir,
+    )
+
+
+def _box_spec(trial: Trial, site: Site, task: Task, launch: Launch, sealed: Seal) -> BoxSpec:
+    environment = task.environment
+    image, target = launch.image_mount
+    return BoxSpec(
+        image=site.task_tag(task),
+        limits=site.limits(task),
+        mounts=(Mount(str(sealed.folder), INSIDE),),
+        image_mounts=(ImageMount(image, target),),
+        env=environment.env,
+        user=task.agent_user or "",
+        workdir=environment.workdir,
+        workspace=environment.workspace,
+        run_id=site.run.config.run.name,
+        trial=str(trial.id),
+    )
+
+
+def _refuse_infra(site: Site, session: Session, ending: Ending) -> None:
+    """Raises on evidence that the agent cannot produce: a lost container, a fault of our engine, no call at all."""
+    summary = session.summary()
+    if ending.reason == "lost":
+        raise SandboxError("the container vanished while the harness ran")
+    if summary.faults:
+        if site.engine.sampler == "script":
+            raise HarnessError(f"the script did not carry the trial to its end: {summary.fault}", fault="task")
+        raise EngineError(f"{summary.faults} replies were lost: {summary.fault}")
+    if not summary.calls and not set(summary.rejected) - _NEVER_REACHED:
+        output = (ending.stderr or ending.stdout)[-300:].decode(errors="replace").strip().replace("\n", " | ")
+        raise HarnessError(
+            f"no call reached the model; the harness ended by {ending.reason} with {ending.rc}: {output or 'no output'}"
+        )
+
+
+def _finish(trial: Trial, site: Site, session: Session, ending: Ending, submission: Submission) -> None:
+    summary = session.summary()
+    how = session.cap_reason if ending.reason == "stopped" else ending.reason
+    if how == "exit" and "context_overflow" in summary.rejected:
+        how = "context"
+    trials.finish(
+        site.run.store,
+        trial,
+        ending=how,
+        reason="",
+        exit_code=ending.rc,
+        seconds=ending.seconds,
+        waited=summary.engine_seconds,
+        summary={**asdict(summary), **dict(ending.evidence)},
+        output=_redacted(ending, session.token),
+        submission=submission.to_bytes(),
+        submission_digest=submission.digest,
+        submission_note=_note(submission),
+    )
+
+
+def _redacted(ending: Ending, token: str) -> bytes:
+    """What the harness printed, without the trial's token."""
+    output = ending.stdout + (b"\n--- stderr ---\n" + ending.stderr if ending.stderr else b"")
+    return output.replace(token.encode(), b"[token]")
+
+
+def _note(submission: Submission) -> dict[str, Any]:
+    return {
+        "changed": sorted(submission.paths()),
+        "dropped": [[drop.path, f"{drop.reason}, {drop.how}"] for drop in submission.dropped],
+    }

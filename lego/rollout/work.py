@@ -34,20 +34,28 @@ async def run_trials(site: Site, stop: Stop, on_change: OnChange) -> None:
         on_change()
         streak, reason = trials.infra_streak(store, site.round.id)
         if streak >= INFRA_STREAK:
-            raise SandboxError(f"{streak} trials in a row failed on infrastructure, the last one: {reason}",
-                               hint="lego check says more; run the command again when it is mended")
+            raise SandboxError(
+                f"{streak} trials in a row failed on infrastructure, the last one: {reason}",
+                hint="lego check says more; run the command again when it is mended",
+            )
 
     def claim() -> Trial | None:
         if trials.reclaim(store, site.round.id, config.rollout.max_attempts):
             meta.event(store, "lease", f"took over the work of a worker that disappeared in round {site.round.ordinal}")
         return trials.claim(store, site.round.id)
 
-    await drain(claim, work, concurrency=config.rollout.concurrency, stop=stop,
-                finished=lambda: trials.unfinished(store, site.round.id) == 0)
+    await drain(
+        claim,
+        work,
+        concurrency=config.rollout.concurrency,
+        stop=stop,
+        finished=lambda: trials.unfinished(store, site.round.id) == 0,
+    )
 
 
-async def run_verifications(workshop: Workshop, round_: Round, stop: Stop, on_change: OnChange,
-                            complete: Callable[[], bool] = lambda: True) -> None:
+async def run_verifications(
+    workshop: Workshop, round_: Round, stop: Stop, on_change: OnChange, complete: Callable[[], bool] = lambda: True
+) -> None:
     """Verify what has finished; returns when `complete()` (no more trials will come) and nothing is left to verify."""
     run = workshop.run
     store = run.store

@@ -10,8 +10,21 @@ from lego.rundb.blobs import pack_floats, pack_ids, to_json, unpack_floats, unpa
 from lego.rundb.store import Row, Store
 
 _PLAIN = (
-    "seq", "parent_seq", "shared", "kind", "sampler", "policy_version", "dialect", "prompt_tokens", "finish", "fate",
-    "status", "reason", "started_at", "first_token_at", "ended_at",
+    "seq",
+    "parent_seq",
+    "shared",
+    "kind",
+    "sampler",
+    "policy_version",
+    "dialect",
+    "prompt_tokens",
+    "finish",
+    "fate",
+    "status",
+    "reason",
+    "started_at",
+    "first_token_at",
+    "ended_at",
 )
 _JSON = ("messages", "reply", "wishes", "drift")
 
@@ -23,7 +36,11 @@ def record(store: Store, trial_id: int, call: Mapping[str, Any]) -> None:
     """
     completion = call["completion_ids"]
     logprobs = call["logprobs"]
-    row: Row = {"trial_id": trial_id, **{name: call[name] for name in _PLAIN}, **{name: to_json(call[name]) for name in _JSON}}
+    row: Row = {
+        "trial_id": trial_id,
+        **{name: call[name] for name in _PLAIN},
+        **{name: to_json(call[name]) for name in _JSON},
+    }
     row |= {
         "added_prompt_ids": pack_ids(call["added_prompt_ids"]),
         "completion_ids": pack_ids(completion),
@@ -71,6 +88,14 @@ def drop_tokens(store: Store, round_id: int) -> None:
         " (SELECT t.id FROM trials t JOIN rounds r ON r.id = t.round_id WHERE r.id = ? AND r.status = 'closed')",
         (round_id,),
     )
+
+
+def has_tokens(store: Store, round_id: int) -> bool:
+    found = store.value(
+        "SELECT 1 FROM calls c JOIN trials t ON t.id = c.trial_id WHERE t.round_id = ? AND c.completion_ids IS NOT NULL LIMIT 1",
+        (round_id,),
+    )
+    return found is not None
 
 
 def totals(store: Store, round_id: int) -> Row:

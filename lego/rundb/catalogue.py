@@ -44,8 +44,19 @@ def task_ids(store: Store, split: Split) -> list[str]:
     return [row["id"] for row in store.rows("SELECT id FROM tasks WHERE split = ? ORDER BY position", (split,))]
 
 
-def record_image(store: Store, *, key: str, kind: str, name: str, tag: str, status: str, log_path: str, seconds: float,
-                 size: int, reason: str) -> None:
+def record_image(
+    store: Store,
+    *,
+    key: str,
+    kind: str,
+    name: str,
+    tag: str,
+    status: str,
+    log_path: str,
+    seconds: float,
+    size: int,
+    reason: str,
+) -> None:
     store.execute(
         "INSERT INTO images (key, kind, name, tag, status, log_path, seconds, bytes, reason, at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET status = excluded.status,"
@@ -59,12 +70,29 @@ def images(store: Store) -> list[Row]:
     return store.rows("SELECT * FROM images ORDER BY kind, name")
 
 
-def record_baseline(store: Store, *, task_id: str, kind: str, reward: float | None, outcome: str, detail: dict[str, Any],
-                    log: bytes, seconds: float) -> None:
+def record_baseline(
+    store: Store,
+    *,
+    task_id: str,
+    kind: str,
+    reward: float | None,
+    outcome: str,
+    detail: dict[str, Any],
+    log: bytes,
+    seconds: float,
+) -> None:
     store.insert(
         "baselines",
-        {"task_id": task_id, "kind": kind, "at": now(), "reward": reward, "outcome": outcome, "detail": to_json(detail),
-         "log": pack_bytes(log), "seconds": seconds},
+        {
+            "task_id": task_id,
+            "kind": kind,
+            "at": now(),
+            "reward": reward,
+            "outcome": outcome,
+            "detail": to_json(detail),
+            "log": pack_bytes(log),
+            "seconds": seconds,
+        },
     )
 
 

@@ -18,7 +18,8 @@ def get(store: Store, key: str) -> str | None:
 
 def put(store: Store, key: str, value: str) -> None:
     store.execute(
-        "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value)
+        "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (key, value),
     )
 
 

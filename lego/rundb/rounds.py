@@ -25,7 +25,14 @@ class Round:
 
 
 def _round(row: Row) -> Round:
-    return Round(row["id"], row["kind"], row["ordinal"], row["policy_version"], json.loads(row["settings"]), row["status"] == "open")
+    return Round(
+        row["id"],
+        row["kind"],
+        row["ordinal"],
+        row["policy_version"],
+        json.loads(row["settings"]),
+        row["status"] == "open",
+    )
 
 
 def latest(store: Store, kind: RoundKind) -> Round | None:
@@ -89,16 +96,30 @@ def open_round(
             return _round(existing)
         round_id = store.insert(
             "rounds",
-            {"kind": kind, "ordinal": ordinal, "policy_version": policy_version, "settings": to_json(dict(settings)),
-             "status": "open", "opened_at": now()},
+            {
+                "kind": kind,
+                "ordinal": ordinal,
+                "policy_version": policy_version,
+                "settings": to_json(dict(settings)),
+                "status": "open",
+                "opened_at": now(),
+            },
         )
         for position, (task_id, harness) in enumerate(tasks):
-            store.insert("round_tasks", {"round_id": round_id, "position": position, "task_id": task_id, "harness": harness})
+            store.insert(
+                "round_tasks", {"round_id": round_id, "position": position, "task_id": task_id, "harness": harness}
+            )
             for sample in range(samples):
                 store.insert(
                     "trials",
-                    {"round_id": round_id, "task_id": task_id, "harness": harness, "sample": sample, "attempt": 1,
-                     "status": "pending"},
+                    {
+                        "round_id": round_id,
+                        "task_id": task_id,
+                        "harness": harness,
+                        "sample": sample,
+                        "attempt": 1,
+                        "status": "pending",
+                    },
                 )
         return get(store, round_id)
 

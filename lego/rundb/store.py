@@ -20,7 +20,19 @@ from lego.rundb.owner import new_owner
 Row = dict[str, Any]
 Params = Sequence[Any] | Mapping[str, Any]
 
-_NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb2", "smbfs", "9p", "fuse.sshfs", "afs", "lustre", "ceph", "glusterfs"}
+_NETWORK_FILESYSTEMS = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb2",
+    "smbfs",
+    "9p",
+    "fuse.sshfs",
+    "afs",
+    "lustre",
+    "ceph",
+    "glusterfs",
+}
 
 
 class Store:
@@ -63,7 +75,9 @@ class Store:
         """Open for looking only: never writes, never blocks a writer."""
         if not path.exists():
             raise StoreError(
-                f"there is no run at {path}", fault="user", hint="a stage such as `lego rollout -c CONFIG` begins the run"
+                f"there is no run at {path}",
+                fault="user",
+                hint="a stage such as `lego rollout -c CONFIG` begins the run",
             )
         with _explained(path):
             connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0, isolation_level=None)
@@ -124,6 +138,12 @@ class Store:
             cursor = self.db.conn.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(values.values()))
             return int(cursor.lastrowid or 0)
 
+    def shrink(self) -> None:
+        """Give the file's free pages back to the disk."""
+        with _explained(self.path):
+            self.db.conn.execute("PRAGMA incremental_vacuum").fetchall()
+            self.db.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def close(self) -> None:
         self.db.close()
 
@@ -140,11 +160,17 @@ def _explained(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         text = str(error)
         if "disk is full" in text or "disk I/O error" in text:
-            raise StoreError(f"cannot write {path}: {text}", hint="free some disk space, then run the command again") from error
+            raise StoreError(
+                f"cannot write {path}: {text}", hint="free some disk space, then run the command again"
+            ) from error
         if "locked" in text:
-            raise StoreError(f"{path} stayed locked for 30 s by another process", hint="is another lego stuck?") from error
+            raise StoreError(
+                f"{path} stayed locked for 30 s by another process", hint="is another lego stuck?"
+            ) from error
         if "unable to open" in text or "readonly" in text:
-            raise StoreError(f"cannot open {path}: {text}", fault="user", hint="check the folder's permissions") from error
+            raise StoreError(
+                f"cannot open {path}: {text}", fault="user", hint="check the folder's permissions"
+            ) from error
         raise
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.IntegrityError):
@@ -157,7 +183,9 @@ def _refuse_newer(path: Path, db: Database) -> None:
     newer = [migration.name for migration in migrations.applied(db) if migration.name not in known]
     if newer:
         raise StoreError(
-            f"{path} was written by a newer lego (it has {newer[-1]})", fault="user", hint="upgrade lego to use this run"
+            f"{path} was written by a newer lego (it has {newer[-1]})",
+            fault="user",
+            hint="upgrade lego to use this run",
         )
 
 
@@ -179,5 +207,7 @@ def _refuse_network_filesystem(folder: Path) -> None:
 
 def git_commit(folder: Path) -> str:
     """The commit of the checkout `folder` is in, "" if it is in none."""
-    result = subprocess.run(["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
     return result.stdout.strip() if result.returncode == 0 else ""

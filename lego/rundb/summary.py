@@ -45,7 +45,12 @@ class RoundSummary:
 def summarise(store: Store, round_: Round) -> RoundSummary:
     one = (round_.id,)
     status = _counted(store, "SELECT status AS name, count(*) AS n FROM trials WHERE round_id = ? GROUP BY status", one)
-    slots = int(store.value("SELECT count(DISTINCT task_id || char(31) || harness || char(31) || sample) FROM trials WHERE round_id = ?", one))
+    slots = int(
+        store.value(
+            "SELECT count(DISTINCT task_id || char(31) || harness || char(31) || sample) FROM trials WHERE round_id = ?",
+            one,
+        )
+    )
     verdict = store.row(
         "SELECT count(v.reward) AS verified, coalesce(sum(v.reward = 1.0), 0) AS solved, avg(v.reward) AS reward,"
         f" coalesce(sum(v.tamper != '[]'), 0) AS tampered FROM ({LATEST}) v JOIN trials t ON t.id = v.trial_id WHERE t.round_id = ?",
@@ -54,10 +59,17 @@ def summarise(store: Store, round_: Round) -> RoundSummary:
     assert verdict is not None
     totals = calls.totals(store, round_.id)
     finished, running, pending = (status.get(name, 0) for name in ("finished", "running", "pending"))
-    faults = _counted(store, "SELECT fault AS name, count(*) AS n FROM trials WHERE round_id = ? AND fault IS NOT NULL GROUP BY fault", one)
+    faults = _counted(
+        store,
+        "SELECT fault AS name, count(*) AS n FROM trials WHERE round_id = ? AND fault IS NOT NULL GROUP BY fault",
+        one,
+    )
     open_slots = int(
-        store.value("SELECT count(DISTINCT task_id || char(31) || harness || char(31) || sample) FROM trials WHERE round_id = ?"
-                    " AND status IN ('pending', 'running')", one)
+        store.value(
+            "SELECT count(DISTINCT task_id || char(31) || harness || char(31) || sample) FROM trials WHERE round_id = ?"
+            " AND status IN ('pending', 'running')",
+            one,
+        )
     )
     return RoundSummary(
         slots=slots,
@@ -76,8 +88,16 @@ def summarise(store: Store, round_: Round) -> RoundSummary:
         sampled=totals["sampled"],
         prompted=totals["prompted"],
         seconds=(totals["last"] or 0.0) - (totals["first"] or 0.0),
-        endings=_counted(store, "SELECT ending AS name, count(*) AS n FROM trials WHERE round_id = ? AND status = 'finished' GROUP BY ending", one),
-        outcomes=_counted(store, f"SELECT v.outcome AS name, count(*) AS n FROM ({LATEST}) v JOIN trials t ON t.id = v.trial_id WHERE t.round_id = ? GROUP BY v.outcome", one),
+        endings=_counted(
+            store,
+            "SELECT ending AS name, count(*) AS n FROM trials WHERE round_id = ? AND status = 'finished' GROUP BY ending",
+            one,
+        ),
+        outcomes=_counted(
+            store,
+            f"SELECT v.outcome AS name, count(*) AS n FROM ({LATEST}) v JOIN trials t ON t.id = v.trial_id WHERE t.round_id = ? GROUP BY v.outcome",
+            one,
+        ),
         faults=faults,
     )
 

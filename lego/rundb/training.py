@@ -35,7 +35,12 @@ def begin_step(store: Store, *, round_id: int, kind: str, policy_from: int, samp
         row = store.row("SELECT * FROM train_steps WHERE round_id = ?", (round_id,))
         if row and row["status"] != "open":
             raise StoreError(f"round {round_id} was already trained (step {row['step']})", fault="user")
-        if row and row["lease_owner"] != store.owner and row["lease_until"] >= now() and not is_dead(row["lease_owner"]):
+        if (
+            row
+            and row["lease_owner"] != store.owner
+            and row["lease_until"] >= now()
+            and not is_dead(row["lease_owner"])
+        ):
             raise StoreError(f"step {row['step']} is being trained by another process", fault="user")
         if row:
             step = int(row["step"])
@@ -48,16 +53,32 @@ def begin_step(store: Store, *, round_id: int, kind: str, policy_from: int, samp
             step = int(store.value("SELECT coalesce(max(step), 0) + 1 FROM train_steps"))
             store.insert(
                 "train_steps",
-                {"step": step, "round_id": round_id, "kind": kind, "policy_from": policy_from, "status": "open",
-                 "opened_at": now(), "lease_owner": store.owner, "lease_until": now() + store.lease},
+                {
+                    "step": step,
+                    "round_id": round_id,
+                    "kind": kind,
+                    "policy_from": policy_from,
+                    "status": "open",
+                    "opened_at": now(),
+                    "lease_owner": store.owner,
+                    "lease_until": now() + store.lease,
+                },
             )
         for sample in samples:
             store.insert("samples", {"step": step, **vars(sample)})
     return step
 
 
-def end_step(store: Store, step: int, *, status: str, reason: str, policy_to: int | None, metrics: Mapping[str, float],
-             worst: Sequence[Mapping[str, Any]] = ()) -> None:
+def end_step(
+    store: Store,
+    step: int,
+    *,
+    status: str,
+    reason: str,
+    policy_to: int | None,
+    metrics: Mapping[str, float],
+    worst: Sequence[Mapping[str, Any]] = (),
+) -> None:
     """Close the step; call it inside the transaction that adds the policy and closes the round."""
     changed = store.execute(
         "UPDATE train_steps SET status = ?, reason = ?, policy_to = ?, metrics = ?, worst = ?, closed_at = ?,"
@@ -84,8 +105,18 @@ def samples_of_trial(store: Store, trial_id: int) -> list[Row]:
     return store.rows("SELECT * FROM samples WHERE trial_id = ? ORDER BY step, segment", (trial_id,))
 
 
-def record_eval(store: Store, *, round_id: int, policy_version: int, n: int, passed: int, rate: float, low: float,
-                high: float, detail: Mapping[str, Any]) -> None:
+def record_eval(
+    store: Store,
+    *,
+    round_id: int,
+    policy_version: int,
+    n: int,
+    passed: int,
+    rate: float,
+    low: float,
+    high: float,
+    detail: Mapping[str, Any],
+) -> None:
     store.execute(
         "INSERT INTO evals (round_id, policy_version, at, n, passed, rate, low, high, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (round_id) DO UPDATE SET at = excluded.at, n = excluded.n, passed = excluded.passed,"

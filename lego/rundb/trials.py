@@ -55,9 +55,13 @@ def renew(store: Store) -> None:
     """Extend every lease this process holds."""
     until = now() + store.lease
     with store.write():
-        store.execute("UPDATE trials SET lease_until = ? WHERE lease_owner = ? AND status = 'running'", (until, store.owner))
+        store.execute(
+            "UPDATE trials SET lease_until = ? WHERE lease_owner = ? AND status = 'running'", (until, store.owner)
+        )
         store.execute("UPDATE trials SET verify_until = ? WHERE verify_owner = ?", (until, store.owner))
-        store.execute("UPDATE train_steps SET lease_until = ? WHERE lease_owner = ? AND status = 'open'", (until, store.owner))
+        store.execute(
+            "UPDATE train_steps SET lease_until = ? WHERE lease_owner = ? AND status = 'open'", (until, store.owner)
+        )
 
 
 def _expired(owner: str, until: float) -> bool:
@@ -75,8 +79,10 @@ def reclaim(store: Store, round_id: int, max_attempts: int) -> int:
             if _expired(row["lease_owner"], row["lease_until"]):
                 _close_failed(store, row, "infra", "lease", "its worker disappeared", max_attempts)
                 closed += 1
-        for row in store.rows("SELECT id, verify_owner, verify_until FROM trials WHERE round_id = ? AND verify_owner IS NOT NULL",
-                              (round_id,)):
+        for row in store.rows(
+            "SELECT id, verify_owner, verify_until FROM trials WHERE round_id = ? AND verify_owner IS NOT NULL",
+            (round_id,),
+        ):
             if _expired(row["verify_owner"], row["verify_until"]):
                 store.execute("UPDATE trials SET verify_owner = NULL, verify_until = NULL WHERE id = ?", (row["id"],))
     return closed
@@ -91,8 +97,14 @@ def _close_failed(store: Store, row: Row, fault: Fault, ending: str, reason: str
     if fault == "infra" and row["attempt"] < max_attempts:
         store.insert(
             "trials",
-            {"round_id": row["round_id"], "task_id": row["task_id"], "harness": row["harness"], "sample": row["sample"],
-             "attempt": row["attempt"] + 1, "status": "pending"},
+            {
+                "round_id": row["round_id"],
+                "task_id": row["task_id"],
+                "harness": row["harness"],
+                "sample": row["sample"],
+                "attempt": row["attempt"] + 1,
+                "status": "pending",
+            },
         )
 
 
@@ -133,8 +145,20 @@ def finish(
             "UPDATE trials SET status = 'finished', ending = ?, reason = ?, exit_code = ?, seconds = ?, waited = ?,"
             " summary = ?, output = ?, submission = ?, submission_digest = ?, submission_note = ?, ended_at = ?,"
             " lease_owner = NULL, lease_until = NULL WHERE id = ?",
-            (ending, reason, exit_code, seconds, waited, to_json(dict(summary)), pack_bytes(output), submission,
-             submission_digest, to_json(dict(submission_note)), now(), trial.id),
+            (
+                ending,
+                reason,
+                exit_code,
+                seconds,
+                waited,
+                to_json(dict(summary)),
+                pack_bytes(output),
+                submission,
+                submission_digest,
+                to_json(dict(submission_note)),
+                now(),
+                trial.id,
+            ),
         )
 
 
@@ -146,13 +170,17 @@ def counts(store: Store, round_id: int) -> dict[str, int]:
     """status -> rows, over every attempt of the round."""
     return {
         row["status"]: row["n"]
-        for row in store.rows("SELECT status, count(*) AS n FROM trials WHERE round_id = ? GROUP BY status", (round_id,))
+        for row in store.rows(
+            "SELECT status, count(*) AS n FROM trials WHERE round_id = ? GROUP BY status", (round_id,)
+        )
     }
 
 
 def unfinished(store: Store, round_id: int) -> int:
     """Trials still to be run or running."""
-    return int(store.value("SELECT count(*) FROM trials WHERE round_id = ? AND status IN ('pending', 'running')", (round_id,)))
+    return int(
+        store.value("SELECT count(*) FROM trials WHERE round_id = ? AND status IN ('pending', 'running')", (round_id,))
+    )
 
 
 def infra_streak(store: Store, round_id: int) -> tuple[int, str]:

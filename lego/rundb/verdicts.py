@@ -61,8 +61,17 @@ def record(
                 raise LeaseLost(f"the verification of trial {trial_id} was taken over by another worker")
         return store.insert(
             "verdicts",
-            {"trial_id": trial_id, "at": now(), "reward": reward, "outcome": outcome, "detail": to_json(dict(detail)),
-             "tamper": to_json(list(tamper)), "trust": trust, "log": pack_bytes(log), "seconds": seconds},
+            {
+                "trial_id": trial_id,
+                "at": now(),
+                "reward": reward,
+                "outcome": outcome,
+                "detail": to_json(dict(detail)),
+                "tamper": to_json(list(tamper)),
+                "trust": trust,
+                "log": pack_bytes(log),
+                "seconds": seconds,
+            },
         )
 
 

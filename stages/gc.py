@@ -1,0 +1,100 @@
+"""`lego gc`: remove what no run needs any more."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stages._common import config_options, print_json
+
+if TYPE_CHECKING:
+    from lego.config.load import Loaded
+    from lego.rundb.store import Store
+
+
+@click.command()
+@click.option("--images", "with_images", is_flag=True, help="Also remove images that this run does not name.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@config_options
+def command(loaded: Loaded, as_json: bool, with_images: bool, dry_run: bool) -> None:
+    """Remove half-written checkpoints, containers of dead workers and, if asked, images of other runs.
+
+    Nothing that an open round needs is touched; checkpoints go by retention.policies, token data by retention.tokens.
+    """
+    from lego.rundb.paths import run_db
+    from lego.rundb.store import Store
+
+    store = Store.open(run_db(loaded.config.run.dir, loaded.config.run.name))
+    removed = {"checkpoints": _checkpoints(store, loaded, dry_run), "tokens": _tokens(store, loaded, dry_run)}
+    removed |= _store(store, loaded, with_images, dry_run)
+    if not dry_run:
+        store.shrink()
+    if as_json:
+        print_json(removed)
+    else:
+        word = "would remove" if dry_run else "removed"
+        for what, names in removed.items():
+            click.echo(
+                f"{word} {len(names)} {what}"
+                + (f": {', '.join(names[:5])}{' …' if len(names) > 5 else ''}" if names else "")
+            )
+
+
+def _checkpoints(store: Store, loaded: Loaded, dry_run: bool) -> list[str]:
+    """Folders that no row names (a killed step's), and policies beyond the retention rule."""
+    from lego.rundb import catalogue
+    from lego.rundb.paths import run_folder
+
+    folder = run_folder(loaded.config.run.dir, loaded.config.run.name) / "policies"
+    named = {row["path"] for row in catalogue.policies(store) if row["removed_at"] is None}
+    busy = bool(store.value("SELECT count(*) FROM train_steps WHERE status = 'open' AND lease_until > unixepoch()"))
+    stray = [] if busy or not folder.is_dir() else [path for path in sorted(folder.iterdir()) if str(path) not in named]
+    keep = loaded.config.retention.policies
+    old = catalogue.removable_policies(store, keep) if keep else []
+    if not dry_run:
+        for row in old:
+            catalogue.mark_removed(store, row["version"])
+        for path in [*stray, *(Path(row["path"]) for row in old)]:
+            shutil.rmtree(path, ignore_errors=True)
+    return [path.name for path in stray] + [str(row["version"]) for row in old]
+
+
+def _tokens(store: Store, loaded: Loaded, dry_run: bool) -> list[str]:
+    from lego.rundb import calls, rounds
+
+    if loaded.config.retention.tokens != "drop":
+        return []
+    closed = [round_ for round_ in rounds.all_rounds(store) if not round_.open and calls.has_tokens(store, round_.id)]
+    if not dry_run:
+        for round_ in closed:
+            calls.drop_tokens(store, round_.id)
+    return [f"{round_.kind} round {round_.ordinal}" for round_ in closed]
+
+
+def _store(store: Store, loaded: Loaded, with_images: bool, dry_run: bool) -> dict[str, list[str]]:
+    """Containers of dead workers and, `with_images`, our images that this run's database does not name."""
+    from lego.rollout.site import podman_settings
+    from lego.rundb import catalogue
+    from lego.sandbox import reaper
+    from lego.sandbox.podman import Podman
+
+    with Podman.open(podman_settings(loaded.config)) as podman:
+        swept = 0 if dry_run else reaper.sweep(podman).containers
+        out = {"containers": [f"{swept} of dead workers"] if swept else []}
+        if with_images:
+            kept = {image["tag"] for image in catalogue.images(store)}
+            listed = (
+                podman.cli("images", "--filter", "label=lego.kind", "--format", "{{.Repository}}:{{.Tag}}")
+                .stdout.decode()
+                .split()
+            )
+            unused = [tag for tag in listed if tag not in kept and not tag.startswith("<none>")]
+            if not dry_run:
+                for tag in unused:
+                    podman.cli("rmi", tag, check=False)
+                podman.cli("image", "prune", "--force", check=False)
+            out["images"] = unused
+        return out
