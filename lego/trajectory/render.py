@@ -102,7 +102,7 @@ class Rendering:
                 raise RenderError(f"the {self.name} template does not show which ids of a reply are the model's own")
             ids = ids[: stops[-1] + 1]
         said = self.parse(ids, tools)
-        if _comparable(said.message) != _comparable(reply):
+        if said.malformed or _comparable(said.message) != _comparable(reply):
             raise RenderError(
                 f"{self.name} cannot say this reply exactly: it reads back as {said.message!r}",
                 hint=f"the reply is {reply!r}",

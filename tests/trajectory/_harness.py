@@ -1,0 +1,138 @@
+"""A harness drawn at random: one that continues, deletes, rewrites, retries, compacts and fans out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from hypothesis import strategies as st
+
+from lego.trajectory.arrays import Fate, Finish, FloatArray, IntArray, Kind, Sampler, as_ids
+from lego.trajectory.messages import Message
+from lego.trajectory.prompt import HistoryPolicy, Prompt, compose
+from lego.trajectory.tree import Call, CallTree
+from tests.trajectory._support import TOOLS, mark, rendering, tokenizer
+
+TEXTS = ("so", " \n", "ok", "x = 1\n", "\u4f60\U0001f600")
+CALLS = ('{"name": "bash", "arguments": {"command":  "ls"}}', "bash\nls -la", "submit", "edit\na.py")
+
+
+@dataclass
+class Record:
+    """What a call was in truth: the ids the engine saw and sampled."""
+
+    prompt: IntArray
+    completion: IntArray
+    logprobs: FloatArray | None
+
+
+@dataclass
+class RandomHarness:
+    """Drives a tree and keeps its own books, by which the tree is judged."""
+
+    data: st.DataObject
+    family: str
+    history: HistoryPolicy
+    tree: CallTree = field(default_factory=CallTree)
+    truth: dict[int, Record] = field(default_factory=dict)
+    minted: int = 0
+
+    def ask(self, messages: list[Message]) -> Prompt:
+        return compose(self.tree, rendering(self.family), messages, TOOLS, self.history)
+
+    def answer(self, prompt: Prompt) -> tuple[Call, Message]:
+        """Sample at random, parse, mint ids, enter."""
+        ids, finish = self._sample()
+        abandoned = finish == "abort"
+        sampler: Sampler = self.data.draw(st.sampled_from(["policy"] * 5 + ["script"]))
+        kind: Kind = self.data.draw(st.sampled_from(["main"] * 5 + ["subagent", "auxiliary"]))
+        rng = np.random.default_rng(len(self.truth))
+        logprobs = None if sampler == "script" else -rng.random(len(ids), dtype=np.float32)
+        reply = rendering(self.family).parse(ids, TOOLS).message
+        calls = tuple(replace(call, id=f"call_{self.minted + i}") for i, call in enumerate(reply.tool_calls))
+        self.minted += len(calls)
+        reply = replace(reply, tool_calls=calls)
+        call = prompt.enter(
+            self.tree, ids, logprobs, finish, reply,
+            fate=Fate.ABANDONED if abandoned else Fate.DELIVERED, kind=kind, sampler=sampler,
+        )
+        self.truth[call.id] = Record(prompt.ids, as_ids(ids), logprobs)
+        return call, reply
+
+    def echo(self, reply: Message) -> Message:
+        """The reply as a harness returns it: re-serialised, renamed, thinking dropped; still the same reply."""
+        calls = tuple(
+            replace(call, name=call.name + "2", arguments=self._reserialised(call.arguments)) for call in reply.tool_calls
+        )
+        if self.data.draw(st.booleans()):
+            return replace(reply, reasoning=None, tool_calls=calls, content=reply.content if not calls else "")
+        return replace(reply, content=reply.content + "\r\n")
+
+    def rewrite(self, reply: Message) -> Message:
+        """Not the same reply: another text, or only some of its calls."""
+        if reply.tool_calls:
+            return replace(reply, tool_calls=reply.tool_calls[1:], content="changed" + reply.content)
+        return replace(reply, content="changed" + reply.content)
+
+    def results(self, reply: Message) -> list[Message]:
+        text = f"r{self.data.draw(st.integers(0, 2))}"
+        if reply.tool_calls:
+            return [Message("tool", text, tool_call_id=call.id) for call in reply.tool_calls]
+        return [Message("user", text)]
+
+    def _sample(self) -> tuple[list[int], Finish]:
+        pieces: list[int] = []
+        for _ in range(self.data.draw(st.integers(0, 3))):
+            kind = self.data.draw(st.sampled_from(["text", "call", "think"]))
+            if kind == "text":
+                pieces += tokenizer().encode(self.data.draw(st.sampled_from(TEXTS)))
+            elif kind == "call":
+                text = self.data.draw(st.sampled_from(CALLS))
+                pieces += [mark("<tool_call>"), *tokenizer().encode(text), mark("</tool_call>")]
+            else:
+                pieces += [mark("<think>"), *tokenizer().encode("hm"), mark("</think>")]
+        finish: Finish = self.data.draw(st.sampled_from(["stop", "stop", "stop", "stop", "length", "abort"]))
+        if finish == "stop":
+            return [*pieces, mark("<|im_end|>")], finish
+        return pieces[: self.data.draw(st.integers(0, len(pieces)))], finish
+
+    def _reserialised(self, arguments: str) -> str:
+        try:
+            return json.dumps(json.loads(arguments), indent=1, ensure_ascii=True)
+        except ValueError:
+            return "{}"
+
+
+def run(harness: RandomHarness, steps: int) -> None:
+    """A random trial of about `steps` calls, judged as it goes."""
+    draw = harness.data.draw
+    history = [Message("system", "s"), Message("user", "u")]
+    for _ in range(steps):
+        prompt = harness.ask(history)
+        if draw(st.integers(0, 5)) == 0:
+            side = harness.ask(draw(st.sampled_from([history, [Message("system", "sub"), Message("user", "u")]])))
+            harness.answer(side)
+        call, reply = harness.answer(prompt)
+        action = draw(st.sampled_from(["on", "on", "on", "on", "retry", "delete", "rewrite", "compact", "root"]))
+        if call.fate is Fate.ABANDONED and action in ("on", "compact"):
+            action = "retry"
+        if action == "on":
+            history = [*history, harness.echo(reply), *harness.results(reply)]
+            known = harness.tree.place(history, TOOLS)
+            assert getattr(known, "call", None) is not None
+            again = harness.ask(history)
+            if harness.history == "raw":
+                assert again.how == "continued"
+                whole = np.concatenate([harness.truth[again.parent.id].prompt, harness.truth[again.parent.id].completion])
+                assert np.array_equal(again.ids[: len(whole)], whole)
+        elif action == "delete":
+            history = [*history, Message("user", "format error")]
+        elif action == "rewrite":
+            history = [*history, harness.rewrite(reply), *harness.results(reply)]
+        elif action == "compact":
+            keep = draw(st.integers(0, 3))
+            history = [Message("system", "s"), Message("user", "summary"), *([harness.echo(reply)] if keep else []),
+                       Message("user", "go on")]
+        elif action == "root":
+            history = [Message("system", draw(st.sampled_from(["a", "b"]))), Message("user", "u")]
