@@ -63,7 +63,8 @@ class RandomHarness:
     def echo(self, reply: Message) -> Message:
         """The reply as a harness returns it: re-serialised, renamed, thinking dropped; still the same reply."""
         calls = tuple(
-            replace(call, name=call.name + "2", arguments=self._reserialised(call.arguments)) for call in reply.tool_calls
+            replace(call, name=call.name + "2", arguments=self._reserialised(call.arguments))
+            for call in reply.tool_calls
         )
         if self.data.draw(st.booleans()):
             return replace(reply, reasoning=None, tool_calls=calls, content=reply.content if not calls else "")
@@ -123,8 +124,9 @@ def run(harness: RandomHarness, steps: int) -> None:
             assert getattr(known, "call", None) is not None
             again = harness.ask(history)
             if harness.history == "raw":
-                assert again.how == "continued"
-                whole = np.concatenate([harness.truth[again.parent.id].prompt, harness.truth[again.parent.id].completion])
+                assert again.how == "continued" and again.parent is not None
+                parent = harness.truth[again.parent.id]
+                whole = np.concatenate([parent.prompt, parent.completion])
                 assert np.array_equal(again.ids[: len(whole)], whole)
         elif action == "delete":
             history = [*history, Message("user", "format error")]

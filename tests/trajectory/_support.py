@@ -6,13 +6,14 @@ import json
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from lego.trajectory.messages import Message, Tool, ToolCall
+from lego.trajectory.messages import Message, Role, Tool, ToolCall
 from lego.trajectory.render import Rendering, open_rendering
 from lego.trajectory.tokenizer import FolderTokenizer, load_tokenizer
 
@@ -90,8 +91,10 @@ def calls(draw: st.DrawFn, plain: bool) -> ToolCall:
             ("bash", {"command": draw(PLAIN)}), ("edit", {"path": draw(PLAIN)}), ("submit", {}),
         ]))
         return ToolCall("", name, json.dumps(arguments))
-    values = st.recursive(st.none() | st.booleans() | st.integers() | PLAIN, lambda v: st.lists(v, max_size=3), max_leaves=4)
-    return ToolCall("", draw(st.sampled_from(["bash", "edit", "nosuch"])), json.dumps(draw(st.dictionaries(PLAIN, values, max_size=3))))
+    simple = st.none() | st.booleans() | st.integers() | PLAIN
+    values = st.recursive(simple, lambda value: st.lists(value, max_size=3), max_leaves=4)
+    arguments: dict[str, Any] = draw(st.dictionaries(PLAIN, values, max_size=3))  # type: ignore[arg-type]
+    return ToolCall("", draw(st.sampled_from(["bash", "edit", "nosuch"])), json.dumps(arguments))
 
 
 @st.composite
@@ -111,5 +114,6 @@ def inputs(draw: st.DrawFn, first: bool = False) -> list[Message]:
     if first:
         system = [Message("system", draw(WORDS))] if draw(st.booleans()) else []
         return [*system, Message("user", draw(WORDS))]
-    kind = st.sampled_from(["user", "tool", "tool"])
+    roles: list[Role] = ["user", "tool", "tool"]
+    kind = st.sampled_from(roles)
     return [Message(draw(kind), draw(PLAIN)) for _ in range(draw(st.integers(1, 3)))]

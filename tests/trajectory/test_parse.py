@@ -60,10 +60,11 @@ def total(deltas: list[Delta]) -> tuple[str, str, list[tuple[str, str]], int]:
 def fragments() -> st.SearchStrategy[list[int]]:
     """Completions a policy might sample: marks and text in any order, sound calls among them."""
     texts = st.sampled_from([
-        "hello", " \n", "\n", "bash\nls -la\n", "bash\n", '\n{"name": "bash", "arguments": {"command": "ls"}}\n',
-        '{"arguments": {"a": [1, "}"]}, "name": "edit"}', '{"name": "x", "arguments": {"a": 1}', '{"name": "", "arguments": {}}',
-        '{"name": "bash"}', '"}', "[1, 2]", '{"name": "y", "arguments": "text"}', "\u4f60\U0001f600", "</thin", "<tool_call",
-        '{"name": "z", "arguments": null }', '{"name": "z", "arguments": 12}', '{"name": "q", "arguments": {}, "id": 3}',
+        "hello", " \n", "\n", "bash\nls -la\n", "bash\n", "\u4f60\U0001f600", "</thin", "<tool_call", '"}', "[1, 2]",
+        '\n{"name": "bash", "arguments": {"command": "ls"}}\n', '{"arguments": {"a": [1, "}"]}, "name": "edit"}',
+        '{"name": "x", "arguments": {"a": 1}', '{"name": "", "arguments": {}}', '{"name": "bash"}',
+        '{"name": "y", "arguments": "text"}', '{"name": "z", "arguments": null }', '{"name": "z", "arguments": 12}',
+        '{"name": "q", "arguments": {}, "id": 3}',
     ])
     pieces = texts.map(lambda text: tokenizer().encode(text))
     marks = st.sampled_from(["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_call>", "</tool_call>"])
