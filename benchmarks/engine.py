@@ -2,8 +2,9 @@
 
     python benchmarks/engine.py [--policy FOLDER] [--threads 1] [--tokens 64]
 
-Without --policy a tiny random policy is made. Each figure is sampled tokens over wall-clock seconds; `x` is the
-ratio to the first line. The last two lines play conversations of several turns with and without kept prefixes.
+Without --policy a tiny random policy is made. Each line gives sampled tokens over wall-clock seconds and over this
+process's CPU seconds (what stays comparable on a busy machine); `x` is the ratio of the latter to the first line's.
+The last two lines play conversations of several turns with and without kept prefixes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import asyncio
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +25,20 @@ from lego.engine.base import Engine, GenerationRequest, IntArray, PolicyRef, Sam
 from lego.engine.open import open_engine
 
 PROMPT, ADDED, TURNS = 200, 40, 8
+
+
+class Table:
+    """Prints a line for each measured block; the first is the base of the ratios."""
+
+    base = 0.0
+
+    @contextmanager
+    def line(self, label: str, tokens: int) -> Iterator[None]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        yield
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        self.base = self.base or tokens / cpu
+        print(f"{label:44} {tokens / wall:6.0f} tok/s {tokens / cpu:6.0f} tok/cpu-s  x {tokens / cpu / self.base:.1f}")
 
 
 async def reply(engine: Engine, session: str, prompt: IntArray, tokens: int) -> list[int]:
@@ -43,18 +60,16 @@ async def conversation(engine: Engine, session: str, prompt: IntArray, tokens: i
     engine.end_session(session)
 
 
-def generate_one_by_one(policy: Path, prompts: list[IntArray], tokens: int) -> float:
+def generate_one_by_one(table: Table, policy: Path, prompts: list[IntArray], tokens: int) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(policy)
-    began = time.perf_counter()
-    for prompt in prompts:
-        ids = torch.from_numpy(prompt.astype(np.int64))[None]
-        model.generate(
-            ids, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=True, attention_mask=torch.ones_like(ids)
-        )
-    return len(prompts) * tokens / (time.perf_counter() - began)
+    with table.line("transformers.generate, 1 at a time", len(prompts) * tokens):
+        for prompt in prompts:
+            ids = torch.from_numpy(prompt.astype(np.int64))[None]
+            every = torch.ones_like(ids)
+            model.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=True, attention_mask=every)
 
 
 async def measure(policy: Path, threads: int, tokens: int) -> None:
@@ -63,20 +78,16 @@ async def measure(policy: Path, threads: int, tokens: int) -> None:
     rng = np.random.default_rng(0)
     prompts = [rng.integers(9, 300, PROMPT).astype(np.int32) for _ in range(32)]
     await reply(engine, "warm-up", prompts[0], 8)
-    base = generate_one_by_one(policy, prompts[:4], tokens)
-    print(f"{'transformers.generate, 1 at a time':44} {base:8.0f} tok/s  x 1.0")
+    table = Table()
+    generate_one_by_one(table, policy, prompts[:4], tokens)
     for n in (1, 4, 8, 16, 32):
-        began = time.perf_counter()
-        await asyncio.gather(*(reply(engine, f"{n}-{i}", prompts[i][::-1].copy(), tokens) for i in range(n)))
+        with table.line(f"engine, {n} at a time", n * tokens):
+            await asyncio.gather(*(reply(engine, f"{n}-{i}", prompts[i][::-1].copy(), tokens) for i in range(n)))
         for i in range(n):
             engine.end_session(f"{n}-{i}")
-        rate = n * tokens / (time.perf_counter() - began)
-        print(f"{f'engine, {n} at a time':44} {rate:8.0f} tok/s  x {rate / base:.1f}")
     for fresh, label in ((True, "no prefix kept"), (False, "prefixes kept")):
-        began = time.perf_counter()
-        await asyncio.gather(*(conversation(engine, f"c{fresh}{i}", prompts[i], 24, fresh) for i in range(8)))
-        rate = 8 * TURNS * 24 / (time.perf_counter() - began)
-        print(f"{f'8 conversations of {TURNS} turns, {label}':44} {rate:8.0f} tok/s  x {rate / base:.1f}")
+        with table.line(f"8 conversations of {TURNS} turns, {label}", 8 * TURNS * 24):
+            await asyncio.gather(*(conversation(engine, f"c{fresh}{i}", prompts[i], 24, fresh) for i in range(8)))
     await engine.close()
 
 
