@@ -1,0 +1,3 @@
+from calc.evaluate import CalcError, evaluate
+
+__all__ = ["CalcError", "evaluate"]

@@ -1,0 +1,3 @@
+from cron.expression import CronError, matches
+
+__all__ = ["CronError", "matches"]

@@ -1,0 +1,3 @@
+from ledger.book import Book, LedgerError
+
+__all__ = ["Book", "LedgerError"]

@@ -1,0 +1,3 @@
+from cache.lru import LruCache
+
+__all__ = ["LruCache"]

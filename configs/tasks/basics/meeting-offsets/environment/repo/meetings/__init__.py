@@ -1,0 +1,3 @@
+from meetings.calendar import Calendar
+
+__all__ = ["Calendar"]

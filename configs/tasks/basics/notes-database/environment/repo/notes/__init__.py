@@ -1,0 +1,3 @@
+from notes.keeper import Keeper
+
+__all__ = ["Keeper"]

@@ -1,0 +1,3 @@
+from retrying.core import retry
+
+__all__ = ["retry"]

@@ -1,0 +1,3 @@
+from events.bus import Bus, Handler
+
+__all__ = ["Bus", "Handler"]

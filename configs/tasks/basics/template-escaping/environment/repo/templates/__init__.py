@@ -1,0 +1,3 @@
+from templates.engine import TemplateError, render
+
+__all__ = ["TemplateError", "render"]

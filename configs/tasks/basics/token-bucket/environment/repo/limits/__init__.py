@@ -1,0 +1,3 @@
+from limits.limiter import Limiter
+
+__all__ = ["Limiter"]
