@@ -73,7 +73,8 @@ def _read_options(source: TaskSource, kind: type[Any]) -> Any:
             advice = f"did you mean {near[0]}?" if near else f"options: {', '.join(known)}"
             raise ConfigError(f"family {source.name}: no such option: {name}", hint=advice)
         wanted: type[Any] = type(known[name].default)
-        if not isinstance(value, (int, float) if wanted is float else wanted) or (isinstance(value, bool) and wanted is not bool):
+        fits = type(value) is wanted or (wanted is float and type(value) is int)
+        if not fits:
             raise ConfigError(f"family {source.name}: option {name} must be a {wanted.__name__}, not {value!r}")
         values[name] = wanted(value)
     try:
