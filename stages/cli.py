@@ -132,4 +132,7 @@ def _reader_gone() -> bool:
 
 def main() -> None:
     """The entry point of the command `lego`."""
+    # Read when torch loads. Threads that spin while they wait starve the sandboxes on the same cores (docs/log.md).
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("KMP_BLOCKTIME", "0")
     sys.exit(run(sys.argv[1:]))

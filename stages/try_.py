@@ -48,13 +48,13 @@ async def _try(loaded: Loaded, as_json: bool, task: str, harness: str | None, sh
     with tempfile.TemporaryDirectory(prefix="lego-try-") as folder:
         run = open_run(replace(loaded, config=_scratch(loaded.config, folder, policy, task, harness)))
         name = _named(task, list(run.tasks))
-        settings = replace(settings_for(run.config, "eval"), samples=1, history=run.config.rollout.history)
+        settings = replace(settings_for(run.config, "train"), samples=1)
         round_ = rounds.open_round(
             run.store, "eval", ordinal=1, policy_version=run.newest_policy().version,
             tasks=[(name, next(iter(run.specs)))], samples=1, settings=settings.as_dict(),
         )  # fmt: skip
         show = None if as_json else _show_call
-        output = (lambda stream, data: sys.stderr.buffer.write(data)) if show_output else None
+        output = _show_output if show_output else None
         async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
             async with leases_renewed(run.store):
                 await ready_images(workshop, round_)
@@ -114,6 +114,11 @@ def _named(task: str, known: list[str]) -> str:
             hint=f"did you mean {close[0]}?" if close else "lego tasks ls names them",
         )
     return task
+
+
+def _show_output(stream: str, data: bytes) -> None:
+    sys.stderr.buffer.write(data)
+    sys.stderr.flush()
 
 
 def _show_call(call: FinishedCall) -> None:

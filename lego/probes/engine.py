@@ -1,0 +1,54 @@
+"""Probes of the engine: does the policy load, sample, and agree with itself?"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import numpy as np
+
+from lego.engine.base import GenerationRequest, Sampling
+from lego.engine.open import open_engine
+from lego.errors import LegoError
+from lego.probes.finding import Finding
+from lego.rollout.run import Run
+from lego.trajectory.messages import Message
+from lego.trajectory.render import open_rendering
+from lego.trajectory.tokenizer import load_tokenizer
+
+_TOKENS = 32
+
+
+async def probe(run: Run) -> AsyncIterator[Finding]:
+    """Loads the newest policy, samples a few tokens, and scores them teacher-forced: the two must agree."""
+    try:
+        policy = run.newest_policy()
+        rendering = open_rendering(load_tokenizer(policy.path), run.config.policy.renderer, run.config.policy.model)
+    except LegoError as error:
+        yield Finding("policy", False, str(error), error.hint)
+        return
+    yield Finding("policy", True, f"version {policy.version} at {policy.path}, rendered as {rendering.name}")
+    if run.config.engine.kind == "scripted":
+        yield Finding("engine", True, "scripted: follows demonstrations, samples nothing")
+        return
+    engine = open_engine(run.config.engine)
+    try:
+        await engine.load(policy)
+        prompt = np.asarray(rendering.render([Message("user", "Say something.")], []), dtype=np.int32)
+        sampling = Sampling(max_tokens=_TOKENS, temperature=run.config.rollout.temperature, seed=run.config.run.seed)
+        ids: list[int] = []
+        logprobs: list[float] = []
+        async for piece in engine.generate(GenerationRequest("probe", "probe", prompt, sampling)):
+            ids += piece.ids
+            logprobs += piece.logprobs
+        whole = np.concatenate([prompt, np.asarray(ids, dtype=np.int32)])
+        scored = await engine.score(whole, len(prompt), run.config.rollout.temperature)
+        gap = float(np.abs(scored - np.asarray(logprobs, dtype=np.float32)).max())
+        bound = run.config.train.gate.mean_logp_gap
+        text = (
+            f"{run.config.engine.kind} sampled {len(ids)} tokens; sampling and scoring differ by {gap:.1e} nats at most"
+        )
+        yield Finding("engine", gap <= bound, text, f"train.gate.mean_logp_gap is {bound:g}")
+    except LegoError as error:
+        yield Finding("engine", False, str(error), error.hint)
+    finally:
+        await engine.close()
