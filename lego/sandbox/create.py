@@ -51,7 +51,8 @@ class BoxSpec:
     """A container before it exists.
 
     `workspace`: absolute paths laid over the image at start. `user`, `workdir` empty mean the image's own.
-    `run_id`, `trial` and `labels` let a person, and the reaper, tell containers apart.
+    `run_id`, `trial` and `labels` let a person, and the reaper, tell containers apart. `capabilities`: what root may
+    do inside; none for an agent.
     """
 
     image: str
@@ -65,6 +66,7 @@ class BoxSpec:
     workspace: Mapping[str, File] = field(default_factory=dict)
     run_id: str = ""
     trial: str = ""
+    capabilities: Sequence[str] = ()
 
 
 def create_body(podman: Podman, spec: BoxSpec, name: str, argv: Sequence[str], env: Mapping[str, str],
@@ -83,6 +85,7 @@ def create_body(podman: Podman, spec: BoxSpec, name: str, argv: Sequence[str], e
         "labels": {reaper.APP: "lego", reaper.OWNER: reaper.Owner.current().tag, reaper.RUN: spec.run_id,
                    reaper.TRIAL: spec.trial, **spec.labels},
         "cap_drop": ["all"],
+        "cap_add": list(spec.capabilities),
         "no_new_privileges": True,
         "netns": {"nsmode": "none"},
         "hostname": "sandbox",

@@ -1,0 +1,175 @@
+"""Verification: a submission, a fresh container, the hidden tests, and a verdict.
+
+A fault is infrastructure only on evidence that the submission cannot produce: podman failing, or a control (the
+task's own solution, or the pristine state where there is none) failing in the same way at the same time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lego.clock import TrialClock
+from lego.errors import SandboxError, VerifierError
+from lego.sandbox.container import Ending, open_box
+from lego.sandbox.create import BoxSpec, Limits
+from lego.sandbox.podman import Podman
+from lego.sandbox.rootfs import Entry
+from lego.sandbox.submission import Submission, collect, task_roots
+from lego.tasks.task import File, Task, Tree
+from lego.verifier.graders import REWARD_JSON, REWARD_TEXT, TEST_LOG, TRUST, read_reward
+from lego.verifier.tamper import findings
+from lego.verifier.verdict import Outcome, Verdict
+
+_LOG_CAP = 1 << 20
+# Enough for a test.sh to run the code under test as another user than the one that writes the reward.
+_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
+_PYCACHE = "/tmp/lego-pycache"
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Stands for the submission that the task's own solution makes."""
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Stands for the submission of an agent that did nothing."""
+
+
+Candidate = Submission | Oracle | Nothing
+"""What can be graded."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of the tests: `reward` None where they gave none, and `why`."""
+
+    reward: float | None
+    why: str
+    ending: Ending
+    log: bytes
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+async def verify(podman: Podman, task: Task, image: str, candidate: Candidate, limits: Limits,
+                 timeout: float | None = None, *, run_id: str = "", trial: str = "") -> Verdict:
+    """Grade a submission by the task's hidden tests in a fresh container without network.
+
+    `timeout` in seconds of wall clock; None means what the task says. Infrastructure faults come back as outcome
+    `error` with no reward; so does a submission without reward when the control shows that the task is at fault.
+    Raises VerifierError where the task has no solution and Oracle was asked for.
+    """
+    begun = time.monotonic()
+    bench = _Bench(podman, task, image, limits, timeout or task.verifier_timeout, run_id, trial)
+    try:
+        submission = await _submission(bench, candidate)
+        run = await bench.tests(submission)
+        controlled = run.reward is None and run.ending.reason != "lost"
+        control = await bench.control() if controlled else None
+    except SandboxError as error:
+        return Verdict("error", None, {"reason": error.message, "fault": error.fault}, trust=TRUST,
+                       seconds=time.monotonic() - begun)
+    verdict = _judge(run, controlled, control)
+    return replace(verdict, tamper=findings(submission), trust=TRUST, log=run.log, seconds=time.monotonic() - begun)
+
+
+async def oracle_submission(podman: Podman, task: Task, image: str, limits: Limits, timeout: float | None = None, *,
+                            run_id: str = "", trial: str = "") -> Submission:
+    """What the task's own solution changes: its verification is the oracle, its paths are never protected.
+
+    Raises VerifierError where the task has no solution or it does not end in time, SandboxError where podman fails.
+    """
+    return await _Bench(podman, task, image, limits, timeout or task.verifier_timeout, run_id, trial).gold()
+
+
+async def _submission(bench: _Bench, candidate: Candidate) -> Submission:
+    if isinstance(candidate, Oracle):
+        return await bench.gold()
+    return bench.nothing() if isinstance(candidate, Nothing) else candidate
+
+
+class _Bench:
+    """One task's fresh containers."""
+
+    def __init__(self, podman: Podman, task: Task, image: str, limits: Limits, timeout: float, run_id: str,
+                 trial: str) -> None:
+        self._podman, self._task, self._image = podman, task, image
+        self._limits, self._timeout, self._run_id, self._trial = limits, timeout, run_id, trial
+
+    async def gold(self) -> Submission:
+        task = self._task
+        if "solve.sh" not in task.solution:
+            raise VerifierError(f"task {task.id} has no solution/solve.sh", fault="task",
+                                hint="a task without a solution cannot be checked, and is not trained on")
+        async with open_box(self._podman, self._spec(task.agent_user or "", "oracle")) as box:
+            box.put(_under("/solution", task.solution, "solve.sh"))
+            box.lay([Entry("/logs/agent", "dir", 0o777)])
+            env = {"DEBIAN_FRONTEND": "noninteractive", **task.solution_env}
+            ending = await box.run(["/solution/solve.sh"], env=env, clock=TrialClock(self._timeout))
+            if ending.reason != "exit":
+                raise VerifierError(f"the solution of task {task.id} did not end by itself: {ending.reason}",
+                                    fault="infra" if ending.reason == "lost" else "task")
+            return await collect(box, task_roots(self._podman, task, self._image), trusted=True)
+
+    async def tests(self, submission: Submission) -> _Run:
+        task = self._task
+        if "test.sh" not in task.tests:
+            raise VerifierError(f"task {task.id} has no tests/test.sh", fault="task")
+        async with open_box(self._podman, self._spec(task.verifier_user or "", "verify", _CAPABILITIES)) as box:
+            submission.apply_to(box)
+            box.put(_under("/tests", task.tests, "test.sh"))
+            box.lay([Entry(path, "deleted") for path in (REWARD_JSON, REWARD_TEXT, TEST_LOG)])
+            box.lay([Entry(path, "dir", 0o777) for path in ("/logs/verifier", "/logs/agent", "/logs/artifacts")])
+            env = {"PYTHONPYCACHEPREFIX": _PYCACHE, **task.verifier_env}
+            command = ["/bin/sh", "-c", f"exec /tests/test.sh > {TEST_LOG} 2>&1"]
+            ending = await box.run(command, env=env, clock=TrialClock(self._timeout), output_limit=64 << 10)
+            files = await box.read([REWARD_JSON, REWARD_TEXT, TEST_LOG], _LOG_CAP)
+        reward = read_reward(files)
+        detail: dict[str, Any] = {"rc": ending.rc, "ending": ending.reason, **dict(ending.evidence)}
+        if reward.parts:
+            detail["parts"] = dict(reward.parts)
+        log = files[TEST_LOG] or ending.stdout + ending.stderr
+        # A hang is no verdict, even if some reward was written before it: the tests were not done.
+        if ending.reason != "exit":
+            return _Run(None, f"the tests did not end by themselves: {ending.reason}", ending, log, detail)
+        return _Run(reward.value, reward.why, ending, log, detail)
+
+    def nothing(self) -> Submission:
+        return Submission(task_roots(self._podman, self._task, self._image))
+
+    async def control(self) -> str | None:
+        """Why the same tests give no reward now on what is known to be sound; None where they do."""
+        try:
+            run = await self.tests(await self.gold() if self._task.solution else self.nothing())
+        except VerifierError as error:
+            return error.message
+        return run.why if run.reward is None else None
+
+    def _spec(self, user: str, kind: str, capabilities: Sequence[str] = ()) -> BoxSpec:
+        environment = self._task.environment
+        return BoxSpec(self._image, self._limits, env=environment.env, user=user, workdir=environment.workdir,
+                       workspace=environment.workspace, run_id=self._run_id, trial=self._trial,
+                       labels={"lego.kind": kind}, capabilities=capabilities)
+
+
+def _judge(run: _Run, controlled: bool, control: str | None) -> Verdict:
+    """`control`: why the control gave no reward either, where one was run."""
+    detail = dict(run.detail)
+    if run.reward is not None:
+        outcome: Outcome = "passed" if run.reward >= 1.0 else "failed"
+        return Verdict(outcome, run.reward, detail)
+    detail["reason"] = run.why
+    if not controlled:
+        return Verdict("error", None, {**detail, "fault": "infra"})
+    if control is not None:
+        return Verdict("error", None, {**detail, "control": control, "fault": "task"})
+    return Verdict("broken", 0.0, {**detail, "control": "gave a reward"})
+
+
+def _under(folder: str, tree: Tree, script: str) -> dict[str, File]:
+    """A tree's files below an absolute folder, the script executable."""
+    return {f"{folder}/{path}": replace(file, mode=file.mode | 0o555) if path == script else file
+            for path, file in tree.items()}
