@@ -15,7 +15,7 @@ import numpy as np
 from lego.engine.base import Finish, GenerationRequest, Sampled, Sampling
 from lego.errors import EngineError, RenderError
 from lego.proxy.dialect import Ask, Dialect, Mint, Problem, ReplyWriter, Usage
-from lego.proxy.records import FinishedCall, message_json, tools_json
+from lego.proxy.records import FinishedCall, message_json
 from lego.proxy.rules import CallKind
 from lego.proxy.session import Session
 from lego.proxy.wire import Wire
@@ -96,7 +96,7 @@ class Exchange:
         ask = self.dialect.read(body)
         messages, self.volatile = session.spec.rules.settle(ask.messages)
         self.ask = replace(ask, messages=messages)
-        digest, tools = tools_json(ask.tools)
+        digest, tools = session.tools_json(ask.tools)
         self._seen = {"wishes": self._wishes(), "tools_digest": digest, "tools": tools}
         self.kind = session.spec.rules.kind(headers, messages, len(ask.tools), ask.wishes)
         try:

@@ -44,12 +44,12 @@ class OpenAIChat:
     def read(self, body: Mapping[str, Any]) -> Ask:
         messages = _list(body, "messages")
         if not messages:
-            raise Problem("bad_request", "'messages' must be a non-empty array.", param="messages")
+            raise _bad("messages", "expected a non-empty array")
         if body.get("n") not in (None, 1):
-            raise Problem("bad_request", "'n' must be 1: one reply is sampled for a request.", param="n")
+            raise _bad("n", "it must be 1, one reply is sampled for a request")
         options = body.get("stream_options")
         return Ask(
-            messages=tuple(_message(entry, f"messages[{i}]") for i, entry in enumerate(messages)),
+            messages=tuple(_message(entry, i) for i, entry in enumerate(messages)),
             tools=_tools(body),
             model=str(body.get("model") or ""),
             stream=bool(body.get("stream")),
@@ -170,7 +170,7 @@ def _list(body: Mapping[str, Any], key: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise Problem("bad_request", f"Invalid type for '{key}': expected an array.", param=key)
+        raise _bad(key, "expected an array")
     return value
 
 
@@ -180,60 +180,69 @@ def _tools(body: Mapping[str, Any]) -> tuple[Tool, ...]:
         where = f"tools[{i}]"
         function = entry.get("function") if isinstance(entry, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise Problem("bad_request", f"Invalid value for '{where}': expected a function with a name.", param=where)
+            raise _bad(where, "expected a function with a name")
         parameters = function.get("parameters") or {}
         if not isinstance(parameters, dict):
-            raise Problem("bad_request", f"Invalid type for '{where}.function.parameters'.", param=where)
+            raise _bad(where, "the function's parameters must be an object")
         tools.append(Tool(function["name"], str(function.get("description") or ""), parameters))
     return tuple(tools)
 
 
-def _message(entry: Any, where: str) -> Message:
+def _message(entry: Any, index: int) -> Message:
     if not isinstance(entry, Mapping):
-        raise Problem("bad_request", f"Invalid type for '{where}': expected an object.", param=where)
+        raise _bad(f"messages[{index}]", "expected an object")
     role = _ROLES.get(str(entry.get("role")))
     if role is None:
-        raise Problem("bad_request", f"Invalid value for '{where}.role': {entry.get('role')!r}.", param=f"{where}.role")
-    reasoning = entry.get("reasoning_content", entry.get("reasoning")) if role == "assistant" else None
+        raise _bad(f"messages[{index}].role", f"{entry.get('role')!r} is not a role")
+    content = entry.get("content")
+    if not isinstance(content, str):
+        content = _joined(content, f"messages[{index}].content")
     name = entry.get("name")
-    return Message(
-        role=role,
-        content=_content(entry.get("content"), f"{where}.content"),
-        reasoning=reasoning if isinstance(reasoning, str) else None,
-        tool_calls=_tool_calls(entry, where) if role == "assistant" else (),
-        tool_call_id=str(entry["tool_call_id"]) if role == "tool" and entry.get("tool_call_id") else None,
-        name=name if isinstance(name, str) else None,
-    )
+    name = name if isinstance(name, str) else None
+    if role == "assistant":
+        reasoning = entry.get("reasoning_content", entry.get("reasoning"))
+        return Message(
+            role,
+            content,
+            reasoning if isinstance(reasoning, str) else None,
+            _tool_calls(entry, index) if entry.get("tool_calls") else (),
+            name=name,
+        )
+    call_id = entry.get("tool_call_id") if role == "tool" else None
+    return Message(role, content, tool_call_id=str(call_id) if call_id else None, name=name)
 
 
-def _content(content: Any, where: str) -> str:
-    """Text, or a list of text parts joined by newlines, as servers that feed string templates do."""
+def _joined(content: Any, where: str) -> str:
+    """A list of text parts joined by newlines, as servers that feed string templates do."""
     if content is None:
         return ""
-    if isinstance(content, str):
-        return content
     if not isinstance(content, list):
-        raise Problem("bad_request", f"Invalid type for '{where}': expected a string or an array.", param=where)
+        raise _bad(where, "expected a string or an array")
     texts = []
     for i, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
         text = part.get("refusal" if kind == "refusal" else "text") if isinstance(part, Mapping) else part
         if not isinstance(text, str) or kind not in (None, "text", "refusal", "input_text", "output_text"):
-            message = f"Invalid value for '{where}[{i}]': this model takes text only, not {kind!r}."
-            raise Problem("bad_request", message, param=where)
+            raise _bad(where, f"part {i} is {kind!r}, and this model takes text only")
         texts.append(text)
     return "\n".join(texts)
 
 
-def _tool_calls(entry: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
+def _tool_calls(entry: Mapping[str, Any], index: int) -> tuple[ToolCall, ...]:
+    where = f"messages[{index}].tool_calls"
+    if not isinstance(entry["tool_calls"], list):
+        raise _bad(where, "expected an array")
     calls = []
-    for i, call in enumerate(_list(entry, "tool_calls")):
+    for i, call in enumerate(entry["tool_calls"]):
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            spot = f"{where}.tool_calls[{i}]"
-            raise Problem("bad_request", f"Invalid value for '{spot}': expected a function with a name.", param=spot)
+            raise _bad(f"{where}[{i}]", "expected a function with a name")
         arguments = function.get("arguments")
         if not isinstance(arguments, str):
             arguments = "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
         calls.append(ToolCall(str(call.get("id") or ""), function["name"], arguments))
     return tuple(calls)
+
+
+def _bad(param: str, message: str) -> Problem:
+    return Problem("bad_request", f"Invalid value for '{param}': {message}.", param=param)

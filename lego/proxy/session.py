@@ -17,8 +17,9 @@ from lego.clock import TrialClock
 from lego.engine.base import Engine, Sampling
 from lego.errors import EngineError
 from lego.proxy.dialect import Problem
-from lego.proxy.records import FinishedCall, Summary
+from lego.proxy.records import FinishedCall, Summary, tools_json
 from lego.proxy.rules import CallRules
+from lego.trajectory.messages import Tool
 from lego.trajectory.prompt import HistoryPolicy
 from lego.trajectory.render import Rendering
 from lego.trajectory.tree import CallTree
@@ -78,6 +79,7 @@ class Session:
         self.cap_reason = ""
         self.closed = False
         self.error: Exception | None = None
+        self._tools: tuple[tuple[Tool, ...], str, str] = ((), "", "")
         self._turns = 0
         self._sampled = 0
         self._sum = Summary()
@@ -164,6 +166,12 @@ class Session:
             self._cap("turns", f"the trial's limit of {caps.max_turns} model calls is reached")
         if caps.max_total_tokens and self._sampled >= caps.max_total_tokens:
             self._cap("tokens", f"the trial's limit of {caps.max_total_tokens} sampled tokens is reached")
+
+    def tools_json(self, tools: tuple[Tool, ...]) -> tuple[str, str]:
+        """(digest, JSON text) of a request's tools; written once for as long as they stay the same."""
+        if tools != self._tools[0]:
+            self._tools = (tools, *tools_json(tools))
+        return self._tools[1:]
 
     def sampled(self, tokens: int) -> bool:
         """Count sampled tokens; False when the session's total is used up and sampling must stop."""

@@ -1,0 +1,283 @@
+"""What the proxy adds to the engine: latency, token rate and CPU, beside calling the engine directly in the same run.
+
+    python benchmarks/proxy.py [--clients 64] [--repeats 3]
+    python benchmarks/proxy.py --serve 9009 --keys keys.txt [--clients 64]     # for other clients; ends with stdin
+
+The engine is a stand-in that plays 50 pieces of text, at once or 20 ms apart on an absolute schedule. "direct" iterates
+it in this process; "proxy" is the same engine behind the proxy in a second process, asked over loopback by a client
+with raw sockets. A fresh request brings a 9 kB conversation that has to be rendered whole; a continued one adds a
+tool's result to a conversation the proxy knows. CPU is the proxy process's own, engine included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from lego.engine.base import EngineStats, FloatArray, GenerationRequest, IntArray, PolicyRef, Sampled, Sampling
+from lego.proxy.app import Proxy
+from lego.proxy.session import Caps, SessionSpec
+from lego.trajectory.render import Rendering, open_rendering
+from lego.trajectory.tokenizer import load_tokenizer
+
+PIECES, PACE = 50, 0.020
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class PacedEngine:
+    """Plays `PIECES` pieces; a prompt that ends in the `paced` mark gets them PACE seconds apart."""
+
+    sampler: Literal["policy", "script"] = "policy"
+    policy_version = 0
+
+    def __init__(self, rendering: Rendering) -> None:
+        encode = rendering.tokenizer.encode
+        self._pieces = [list(encode(f"tok{i:02d} ")) for i in range(PIECES)]
+        self._pieces[-1].append(rendering.stop_ids[0])
+        self._mark = list(encode("[i=20]"))
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Sampled]:
+        tail = request.prompt_ids[-100:].tolist()
+        paced = any(tail[at : at + len(self._mark)] == self._mark for at in range(len(tail)))
+        begun = time.monotonic()
+        for number, piece in enumerate(self._pieces):
+            if paced:
+                await asyncio.sleep(max(0.0, begun + (number + 1) * PACE - time.monotonic()))
+            yield Sampled(piece, [-0.1] * len(piece), "stop" if number == PIECES - 1 else None)
+
+    async def score(self, ids: IntArray, start: int, temperature: float = 1.0) -> FloatArray:
+        return np.full(len(ids) - start, -0.1, np.float32)
+
+    async def load(self, policy: PolicyRef) -> None:
+        pass
+
+    def end_session(self, session: str) -> None:
+        pass
+
+    def stats(self) -> EngineStats:
+        return EngineStats()
+
+    async def close(self) -> None:
+        pass
+
+
+def rendering_of(folder: str) -> Rendering:
+    return open_rendering(load_tokenizer(folder), "tiny-chatml")
+
+
+async def serve(folder: str, port: int, clients: int, keys: str) -> None:
+    """A proxy with one session a client, until stdin ends."""
+    rendering = rendering_of(folder)
+    async with Proxy(PacedEngine(rendering), rendering) as proxy:
+        with tempfile.TemporaryDirectory(prefix="lp", dir="/tmp") as sockets:
+            tokens = [f"sk-bench-{number}" for number in range(clients)]
+            contexts = []
+            for number, token in enumerate(tokens):
+                (Path(sockets) / str(number)).mkdir()
+                caps = Caps(max_turns=0, max_output_tokens=4096, context=1 << 20)
+                spec = SessionSpec(id=str(number), socket_dir=Path(sockets) / str(number), token=token, caps=caps)
+                contexts.append(proxy.session(spec))
+                await contexts[-1].__aenter__()
+            bound = await proxy.listen(port=port)
+            Path(keys).write_text("\n".join(tokens))
+            print(bound, flush=True)
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+            for context in contexts:
+                await context.__aexit__(None, None, None)
+
+
+@dataclass
+class Client:
+    """One keep-alive connection and the conversation it holds."""
+
+    port: int
+    token: str
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, content: str, *, stream: bool, fresh: bool) -> tuple[float, float]:
+        """Seconds to the first piece and to the end."""
+        if fresh or not self.messages:
+            self.messages = history()
+        self.messages.append({"role": "user", "content": content})
+        body = {"model": "policy", "messages": self.messages, "tools": TOOLS, "stream": stream}
+        payload = json.dumps(body).encode()
+        if self.streams is None:
+            self.streams = await asyncio.open_connection("127.0.0.1", self.port, limit=2**20)
+        reader, writer = self.streams
+        begun = time.perf_counter()
+        writer.write(
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n".encode() + payload
+        )
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        if not head.startswith(b"http/1.1 200"):
+            raise RuntimeError(f"the proxy answered {head!r}")
+        first = 0.0
+        if stream:
+            text = ""
+            while size := int(await reader.readline(), 16):
+                chunk = await reader.readexactly(size + 2)
+                if b'"content": "tok' in chunk:
+                    first = first or time.perf_counter() - begun
+                text += chunk[:size].decode()
+            await reader.readline()
+            said = "".join(
+                json.loads(line[6:])["choices"][0]["delta"].get("content", "")
+                for line in text.split("\n\n")
+                if line.startswith("data: {")
+            )
+        else:
+            length = int(head.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
+            said = json.loads(await reader.readexactly(length))["choices"][0]["message"]["content"]
+            first = time.perf_counter() - begun
+        total = time.perf_counter() - begun
+        if not said.startswith("tok00 ") or f"tok{PIECES - 1}" not in said:
+            raise RuntimeError(f"not the reply that was played: {said[:200]!r}")
+        self.messages.append({"role": "assistant", "content": said})
+        return first, total
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": "A tool of the agent. " * 8,
+            "parameters": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+        },
+    }
+    for name in ("bash", "edit", "read", "grep")
+]
+
+
+def history() -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "You are a coding agent. " * 40}]
+    for turn in range(4):
+        messages.append({"role": "user", "content": f"turn {turn}: " + "some tool output line\n" * 40})
+        messages.append({"role": "assistant", "content": f"answer {turn} " * 30})
+    return messages
+
+
+Ask = Callable[[int, int], Awaitable[tuple[float, float]]]
+
+
+async def measure(ask: Ask, clients: int, each: int, pid: int) -> dict[str, float]:
+    """Medians over all requests: seconds to first piece and to the end; pieces a second; CPU seconds a request."""
+    cpu, begun = cpu_of(pid), time.perf_counter()
+
+    async def one(client: int) -> list[tuple[float, float]]:
+        return [await ask(client, number) for number in range(each)]
+
+    timings = [timing for result in await asyncio.gather(*map(one, range(clients))) for timing in result]
+    wall = time.perf_counter() - begun
+    return {
+        "first": statistics.median(first for first, _ in timings),
+        "total": statistics.median(total for _, total in timings),
+        "rate": len(timings) * PIECES / wall,
+        "cpu": (cpu_of(pid) - cpu) / len(timings),
+    }
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+async def compare(folder: str, port: int, tokens: list[str], pid: int, clients: int, repeats: int) -> None:
+    rendering = rendering_of(folder)
+    engine = PacedEngine(rendering)
+    prompt = np.asarray(rendering.tokenizer.encode("x" * 400 + "[i=20]"), np.int32)
+    connections = [Client(port, token) for token in tokens]
+
+    def direct(paced: bool) -> Ask:
+        ids = prompt if paced else prompt[:-20]
+
+        async def ask(client: int, number: int) -> tuple[float, float]:
+            begun, first = time.perf_counter(), 0.0
+            async for _ in engine.generate(GenerationRequest("x", str(client), ids, Sampling(4096))):
+                first = first or time.perf_counter() - begun
+            return first, time.perf_counter() - begun
+
+        return ask
+
+    def proxied(paced: bool, stream: bool, fresh: bool) -> Ask:
+        mark = "[i=20]" if paced else "[i=0]"
+        return lambda client, number: connections[client].ask(f"{client} {number} {mark}", stream=stream, fresh=fresh)
+
+    for _ in range(10):
+        await measure(proxied(False, True, False), clients, 1, pid)
+    cases: list[tuple[str, int, int, Ask, Ask]] = [
+        ("whole, continued", 1, 100, direct(False), proxied(False, False, False)),
+        ("whole, fresh 9 kB", 1, 100, direct(False), proxied(False, False, True)),
+        ("stream, continued", 1, 60, direct(False), proxied(False, True, False)),
+        ("stream at 20 ms, continued", clients, 3, direct(True), proxied(True, True, False)),
+        ("stream at 20 ms, fresh 9 kB", clients, 3, direct(True), proxied(True, True, True)),
+    ]
+    print(f"{'':28} clients | first piece ms  added | whole reply ms  added | pieces/s   lost | CPU ms a request")
+    for name, count, each, engine_ask, proxy_ask in cases:
+        runs = []
+        for _ in range(repeats):
+            base = await measure(engine_ask, count, each, os.getpid())
+            for connection in connections:
+                connection.messages = []
+            runs.append((base, await measure(proxy_ask, count, each, pid)))
+        base, ours = ({key: statistics.median(run[side][key] for run in runs) for key in runs[0][0]} for side in (0, 1))
+        print(
+            f"{name:28} {count:7} | {ours['first'] * 1e3:14.2f} {(ours['first'] - base['first']) * 1e3:+6.2f} | "
+            f"{ours['total'] * 1e3:14.2f} {(ours['total'] - base['total']) * 1e3:+6.2f} | "
+            f"{ours['rate']:8.0f} {100 * (1 - ours['rate'] / base['rate']):5.1f}% | {ours['cpu'] * 1e3:.2f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--policy", default="", help="folder with a tokenizer; empty makes a tiny one")
+    parser.add_argument("--serve", type=int, default=None, metavar="PORT")
+    parser.add_argument("--keys", default="keys.txt", help="where --serve writes the clients' tokens")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = args.policy
+        if not folder:
+            from lego.trainer.tiny import make_tiny
+
+            folder = f"{scratch}/policy"
+            corpus = [str(message["content"]) for message in history()] + [f"tok{i:02d} [i=20]" for i in range(100)]
+            make_tiny(Path(folder), 0, corpus)
+        if args.serve is not None:
+            asyncio.run(serve(folder, args.serve, args.clients, args.keys))
+            return
+        keys = f"{scratch}/keys"
+        command = [sys.executable, __file__, "--serve", "0", "--keys", keys, "--policy", folder]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+        with subprocess.Popen(
+            [*command, "--clients", str(args.clients)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        ) as server:  # fmt: skip
+            assert server.stdout is not None and server.stdin is not None
+            port = int(server.stdout.readline())
+            try:
+                tokens = Path(keys).read_text().split()
+                asyncio.run(compare(folder, port, tokens, server.pid, args.clients, args.repeats))
+            finally:
+                server.stdin.close()
+
+
+if __name__ == "__main__":
+    main()
