@@ -27,6 +27,7 @@ class ChatMLRenderer:
     """
 
     is_prefix_stable = True
+    has_tools = False
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -43,6 +44,12 @@ class ChatMLRenderer:
     def render(
         self, messages: list[Turn], *, tools: list[Turn] | None = None, add_generation_prompt: bool = False
     ) -> RenderedTokens:
+        if tools and not self.has_tools:
+            raise RenderError(
+                "the chatml format has no tools",
+                hint="use a text-mode harness with this policy, or a policy whose format has tools",
+                fault="user",
+            )
         ids: list[int] = []
         indices: list[int] = []
         sampled: list[bool] = []
@@ -104,11 +111,7 @@ class ChatMLRenderer:
 
     def _reply(self, message: Turn, tools: list[Turn] | None) -> list[list[int]]:
         if message.get("tool_calls"):
-            raise RenderError(
-                "the chatml format has no tool calls",
-                hint="use a text-mode harness with this policy, or a policy whose format has tools",
-                fault="user",
-            )
+            raise RenderError("the chatml format has no tool calls", fault="user")
         return [self._encode(message.get("content") or "")]
 
     def _required(self, token: str) -> int:
@@ -138,6 +141,8 @@ class TinyChatMLRenderer(ChatMLRenderer):
     TEXT is the tool's one string argument, verbatim (`calls.string_argument`). A tool without one is called by
     its name alone. Thinking opens the reply as `<think>TEXT</think>`. A tool's result is a `tool` turn.
     """
+
+    has_tools = True
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(tokenizer)

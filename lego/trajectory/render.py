@@ -13,7 +13,7 @@ from typing import Any
 from lego.errors import RenderError
 from lego.trajectory.arrays import IntArray
 from lego.trajectory.calls import HermesReader, PlainReader
-from lego.trajectory.messages import Message, Tool
+from lego.trajectory.messages import Message, Tool, ToolCall
 from lego.trajectory.parse import Grammar, Reply, StreamParser, TaggedParser, WholeParser
 from lego.trajectory.tokenizer import Tokenizer, load_template_tokenizer, token_id
 
@@ -184,8 +184,9 @@ def open_rendering(tokenizer: Tokenizer, name: str, model_name: str = "") -> Ren
     """The rendering of a model family.
 
     name: `tiny-chatml` (the demo policy), `chatml` (plain, no tools), a name the `renderers` package knows (`qwen3`,
-    `llama-3`, …), or `auto`: what `renderers` maps `model_name` (or the tokenizer's own name) to, else the
-    tokenizer's chat template, which cannot prove continuations, so that every call is rendered afresh.
+    `llama-3`, …), or `auto`: what `renderers` maps `model_name` (or the tokenizer's own name) to, else the family
+    whose ids are those of the tokenizer's chat template on a few probes, else that template itself, which cannot
+    prove continuations, so that every call is rendered afresh.
     Raises RenderError (a user fault) for a name nobody knows or a tokenizer without the family's marks.
     """
     if name in ("chatml", "tiny-chatml"):
@@ -196,9 +197,13 @@ def open_rendering(tokenizer: Tokenizer, name: str, model_name: str = "") -> Ren
     from renderers import base, configs
 
     if name == "auto":
-        name = base.MODEL_RENDERER_MAP.get(model_name or tokenizer.name_or_path, "default")
-    if name == "default" and not hasattr(tokenizer, "apply_chat_template"):
-        tokenizer = load_template_tokenizer(tokenizer.name_or_path)
+        name = base.MODEL_RENDERER_MAP.get(model_name or tokenizer.name_or_path, "")
+        if not name:
+            templated = _templated(tokenizer)
+            name = next((known for known in ("qwen3", "chatml") if _speaks(templated, known)), "default")
+            return open_rendering(templated if name == "default" else tokenizer, name)
+    if name == "default":
+        tokenizer = _templated(tokenizer)
     try:
         config: Any = configs.config_from_name(name)
         renderer = base.create_renderer(tokenizer, _keep_thinking(config))
@@ -209,6 +214,26 @@ def open_rendering(tokenizer: Tokenizer, name: str, model_name: str = "") -> Ren
             fault="user",
         ) from error
     return Rendering(name, tokenizer, renderer, _grammar(name, tokenizer, renderer))
+
+
+def _templated(tokenizer: Tokenizer) -> Tokenizer:
+    has_template = hasattr(tokenizer, "apply_chat_template")
+    return tokenizer if has_template else load_template_tokenizer(tokenizer.name_or_path)
+
+
+def _speaks(templated: Any, name: str) -> bool:
+    """Whether a family's ids are those of the tokenizer's own chat template."""
+    user, tool = Message("user", "q"), Tool("t", "d", {"type": "object", "properties": {"a": {"type": "string"}}})
+    call = Message("assistant", "c", None, (ToolCall("i", "t", '{"a": "b"}'),))
+    asked = [Message("system", "s"), user]
+    probes: list[tuple[list[Message], list[Tool]]] = [([user], []), ([*asked, Message("assistant", "c"), user], [])]
+    if name != "chatml":
+        probes += [(asked, [tool]), ([*asked, call, Message("tool", "r")], [tool])]
+    try:
+        family, template = open_rendering(templated, name), open_rendering(templated, "default")
+        return all(family.render(messages, tools) == template.render(messages, tools) for messages, tools in probes)
+    except (RenderError, ArithmeticError, LookupError):
+        return False
 
 
 def _keep_thinking(config: Any) -> Any:

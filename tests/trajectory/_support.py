@@ -93,8 +93,8 @@ def calls(draw: st.DrawFn, plain: bool) -> ToolCall:
         return ToolCall("", name, json.dumps(arguments))
     simple = st.none() | st.booleans() | st.integers() | PLAIN
     values = st.recursive(simple, lambda value: st.lists(value, max_size=3), max_leaves=4)
-    arguments: dict[str, Any] = draw(st.dictionaries(PLAIN, values, max_size=3))  # type: ignore[arg-type]
-    return ToolCall("", draw(st.sampled_from(["bash", "edit", "nosuch"])), json.dumps(arguments))
+    given: dict[str, Any] = draw(st.dictionaries(PLAIN, values, max_size=3))  # type: ignore[arg-type]
+    return ToolCall("", draw(st.sampled_from(["bash", "edit", "nosuch"])), json.dumps(given))
 
 
 @st.composite

@@ -22,7 +22,7 @@ KEEPS = st.builds(
 
 @pytest.mark.parametrize("family", ["tiny-chatml", "qwen3"])
 @pytest.mark.parametrize("history", ["raw", "template"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_every_sampled_token_is_owned_once(family: str, history: HistoryPolicy, data: st.DataObject) -> None:
     harness = RandomHarness(data, family, history)

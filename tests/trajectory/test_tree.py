@@ -158,7 +158,7 @@ def test_impossible_parents_are_refused() -> None:
 
 @pytest.mark.parametrize("family", ["tiny-chatml", "qwen3"])
 @pytest.mark.parametrize("history", ["raw", "template"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_streams_are_what_the_engine_saw(family: str, history: HistoryPolicy, data: st.DataObject) -> None:
     harness = RandomHarness(data, family, history)
@@ -177,7 +177,7 @@ def test_streams_are_what_the_engine_saw(family: str, history: HistoryPolicy, da
 ids_lists = st.lists(st.integers(0, 2), max_size=6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), ids_lists, ids_lists), min_size=1, max_size=8), ids_lists)
 def test_attach_finds_the_longest_prefix(rows: list[tuple[int, list[int], list[int]]], prompt: list[int]) -> None:
     tree = CallTree()
