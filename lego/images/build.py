@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
+from urllib.parse import quote
 
 from lego.config.schema import ImagesSection
 from lego.errors import ImageError, LegoError
@@ -141,9 +142,7 @@ class Builder:
         reason, size = job.problem, 0
         if not reason:
             try:
-                done = await self._ensure(job, log_path)
-                size = await self._size(job.tag)
-                status = done
+                status, size = await self._ensure(job, log_path)
             except LegoError as error:
                 reason = error.message
             except TimeoutError:
@@ -158,12 +157,12 @@ class Builder:
         on_event(ImageEvent(job, result))
         return result
 
-    async def _ensure(self, job: ImageJob, log_path: Path) -> Status:
-        if await self._ready(job):
-            return "cached"
+    async def _ensure(self, job: ImageJob, log_path: Path) -> tuple[Status, int]:
+        if size := await self._ready(job):
+            return "cached", size
         async with self._lock(job.key):
-            if await self._ready(job):
-                return "cached"
+            if size := await self._ready(job):
+                return "cached", size
             self.podman.check_disk()
             with log_path.open("wb") as log:
                 async with asyncio.timeout(job.timeout):
@@ -171,18 +170,18 @@ class Builder:
                         await build_base(self.podman, self.section, lambda argv: self._run(argv, log))
                     else:
                         await self._build(job, log)
-        return "built"
+        return "built", await self._size(job.tag) or 0
 
-    async def _ready(self, job: ImageJob) -> bool:
-        """Whether the image is there. Raises ImageError where it is, and holds what a task of this job hides."""
-        if not await self._exists(job.tag):
-            return False
-        if job.kind != "task":
-            return True
+    async def _ready(self, job: ImageJob) -> int | None:
+        """The image's size, None while it is not there. Raises ImageError if it holds what a task of the job hides."""
+        size = await self._size(job.tag)
+        if size is None or job.kind != "task":
+            return size
         record = self._record(job)
-        if record is not None:
-            self._accept(record, job)
-        return record is not None
+        if record is None:
+            return None
+        self._accept(record, job)
+        return size
 
     async def _build(self, job: ImageJob, log: IO[bytes]) -> None:
         """Build under a name of its own; only an image that passed inspection gets the name that trials use."""
@@ -193,10 +192,10 @@ class Builder:
         if user is None:
             await self._pull(recipe.base, log)
             shown = await self._output("image", "inspect", "--format", "{{.Config.User}}", recipe.base)
-            user = shown.strip() or "root"
+            user = shown.strip() or "0"
         text = recipe.dockerfile
         if recipe.purge:
-            text += f"USER root\nRUN sh {_BUILD_FOLDER}/purge.sh\nUSER {user}\n"
+            text += f"USER 0\nRUN sh {_BUILD_FOLDER}/purge.sh\nUSER {user}\n"
         with tempfile.TemporaryDirectory(prefix="build-", dir=self.podman.paths.store) as name, host_config() as lent:
             folder = Path(name)
             write_tree(recipe.context, folder / "context")
@@ -242,15 +241,14 @@ class Builder:
             raise ImageError(f"not fit for training: {problems[0]}{more}", fault="task")
 
     async def _pull(self, image: str, log: IO[bytes]) -> None:
-        if not await self._exists(image):
+        if await self._size(image) is None:
             await self._run(self.podman.argv("pull", image), log)
 
-    async def _exists(self, tag: str) -> bool:
-        done = await self.podman.call(lambda: self.podman.cli("image", "exists", tag, check=False))
-        return done.returncode == 0
-
-    async def _size(self, tag: str) -> int:
-        return int(await self._output("image", "inspect", "--format", "{{.Size}}", tag))
+    async def _size(self, tag: str) -> int | None:
+        """Bytes of an image with its layers; None where it is not there."""
+        response = await self.podman.call(
+            lambda: self.podman.request("get", f"/images/{quote(tag, safe='')}/json", allow=(404,)))
+        return int(response.json()["Size"]) if response.status_code == 200 else None
 
     async def _output(self, *args: str, timeout: float = 60.0) -> str:
         done = await self.podman.call(lambda: self.podman.cli(*args, timeout=timeout))

@@ -58,25 +58,30 @@ def rewrite(text: str, replace: Mapping[str, str]) -> Rewritten:
 
 def instructions(text: str) -> Iterator[str]:
     """Each instruction with its continuation lines and here-documents; comments and blank lines pass as they are."""
-    lines = iter(text.splitlines())
-    for line in lines:
-        if line.lstrip().startswith("#") or not line.strip():
-            yield line
-            continue
-        block = [line]
-        while block[-1].rstrip().endswith("\\") or (len(block) > 1 and block[-1].lstrip().startswith("#")):
-            following = next(lines, None)
-            if following is None:
-                break
-            block.append(following)
-        instruction = "\n".join(block)
-        if re.match(r"\s*(RUN|COPY|ADD)\b", instruction, re.IGNORECASE):
-            for ending in _HEREDOC.findall(instruction):
-                for following in lines:
-                    block.append(following)
-                    if following.strip() == ending:
-                        break
-        yield "\n".join(block)
+    lines = text.splitlines()
+    start = 0
+    while start < len(lines):
+        end = start + 1
+        if lines[start].strip() and not _is_comment(lines[start]):
+            # A comment between continuation lines belongs to the instruction and does not end it.
+            goes_on = _continues(lines[start])
+            while goes_on and end < len(lines):
+                goes_on = _is_comment(lines[end]) or _continues(lines[end])
+                end += 1
+            if re.match(r"\s*(RUN|COPY|ADD)\b", lines[start], re.IGNORECASE):
+                for word in _HEREDOC.findall("\n".join(lines[start:end])):
+                    closing = (at for at in range(end, len(lines)) if lines[at].strip() == word)
+                    end = next(closing, end - 1) + 1
+        yield "\n".join(lines[start:end])
+        start = end
+
+
+def _is_comment(line: str) -> bool:
+    return line.lstrip().startswith("#")
+
+
+def _continues(line: str) -> bool:
+    return line.rstrip().endswith("\\")
 
 
 def canonical(image: str) -> str:

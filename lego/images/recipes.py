@@ -56,14 +56,14 @@ def environment_recipe(environment: Environment, section: ImagesSection, where: 
     except ValueError as error:
         raise TaskError(f"{where}: environment/{DOCKERFILE}: {error}") from error
     own_base = rewritten.final_base == keys.base_tag(section) and not section.base.startswith("registry:")
-    user = rewritten.final_user or ("root" if own_base else None)
+    user = rewritten.final_user or ("0" if own_base else None)
     return Recipe(rewritten.text, context, rewritten.final_base, user, purge=_writes_files(rewritten.text))
 
 
 def runtime_recipe(spec: HarnessSpec, section: ImagesSection) -> Recipe:
     """The recipe of a harness's runtime image: see lego.harness.launch for how it is used."""
     base = keys.base_tag(section)
-    lines = [f"FROM {base}", "USER root"]
+    lines = [f"FROM {base}", "USER 0"]
     if spec.install.packages:
         packages = " ".join(spec.install.packages)
         lines.append(f"RUN apt-get update && apt-get install -y --no-install-recommends {packages} "

@@ -8,9 +8,10 @@ import pytest
 
 from lego.config.schema import ImagesSection
 from lego.harness.spec import load_spec
-from lego.images.build import Builder, ensure_base, plan
+from lego.images.build import Builder, plan
 from lego.images.recipes import runtime_tag
 from lego.sandbox.podman import Podman
+from tests.images.bare import make_bare_image
 
 
 @pytest.fixture
@@ -40,22 +41,6 @@ async def runtime(podman: Podman, tmp_path: Path) -> Callable[[str], object]:
     return build
 
 
-BARE = """
-FROM {base} AS packages
-RUN apt-get update && apt-get install -y --no-install-recommends busybox-static
-FROM scratch
-COPY --from=packages /bin/busybox /bin/busybox
-RUN ["/bin/busybox", "--install", "/bin"]
-RUN mkdir -p /tmp /app /run /etc && chmod 1777 /tmp
-"""
-
-
 @pytest.fixture
 async def bare_image(podman: Podman, tmp_path: Path) -> str:
-    """An image with a static shell and nothing else: no Python, no C library that a harness could lean on."""
-    tag = "localhost/lego-test/bare:1"
-    if podman.cli("image", "exists", tag, check=False).returncode != 0:
-        base = await ensure_base(podman, ImagesSection(), tmp_path / "logs")
-        text = BARE.format(base=base).encode()
-        podman.cli("build", "--network", "host", "--tag", tag, "--file", "-", str(tmp_path), input=text)
-    return tag
+    return await make_bare_image(podman, tmp_path)

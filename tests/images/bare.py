@@ -1,0 +1,28 @@
+"""A minimal image for tests: a static shell and nothing else, no Python, no C library that a harness could lean on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lego.config.schema import ImagesSection
+from lego.images.build import ensure_base
+from lego.sandbox.podman import Podman
+
+TAG = "localhost/lego-test/bare:1"
+DOCKERFILE = """
+FROM {base} AS packages
+RUN apt-get update && apt-get install -y --no-install-recommends busybox-static
+FROM scratch
+COPY --from=packages /bin/busybox /bin/busybox
+RUN ["/bin/busybox", "--install", "/bin"]
+RUN mkdir -p /tmp /app /run /etc && chmod 1777 /tmp
+"""
+
+
+async def make_bare_image(podman: Podman, folder: Path) -> str:
+    """The image's tag; it is built if it is missing."""
+    if podman.cli("image", "exists", TAG, check=False).returncode != 0:
+        base = await ensure_base(podman, ImagesSection(), folder / "logs")
+        text = DOCKERFILE.format(base=base).encode()
+        podman.cli("build", "--network", "host", "--tag", TAG, "--file", "-", str(folder), input=text)
+    return TAG
