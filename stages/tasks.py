@@ -1,4 +1,4 @@
-"""`lego tasks`: what a config's tasks are, and whether they are sound as far as that can be seen without running them."""
+"""`lego tasks`: what a config's tasks are, and whether they are sound as far as reading them tells."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ def validate(loaded: Loaded, as_json: bool) -> None:
             for one in found:
                 click.echo(f"warning  {name}: {one}")
         doubtful = sum(len(found) for found in doubts.values())
-        click.echo(f"{_count(len(tasks), 'task')} loaded, {_count(len(problems), 'error')}, "
-                   f"{_count(doubtful, 'warning')}")
+        click.echo(
+            f"{_count(len(tasks), 'task')} loaded, {_count(len(problems), 'error')}, {_count(doubtful, 'warning')}"
+        )
     if problems:
         sys.exit(1)
 

@@ -38,6 +38,13 @@ def test_between():
     assert days_between((2024, 3, 1), (2024, 2, 1)) == -29
 
 
+def test_ordinary_months():
+    assert [days_in_month(2023, month) for month in range(1, 13)] == [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
+    assert days_between((2023, 1, 31), (2023, 4, 1)) == 60
+    with pytest.raises(ValueError):
+        ordinal(2023, 4, 31)
+
+
 def test_days_that_do_not_exist():
     with pytest.raises(ValueError):
         ordinal(1900, 2, 29)

@@ -1,0 +1,29 @@
+"""Defects that can be seen in a task without running it. What only shows in a sandbox is `lego verify --oracle`'s."""
+
+from __future__ import annotations
+
+import re
+
+from lego.tasks.task import Task
+
+_REWARD = re.compile(rb"reward\.(txt|json)")
+_ABORTS = re.compile(rb"^\s*set\s+-[a-z]*e", re.MULTILINE)
+
+
+def warnings(task: Task) -> list[str]:
+    """What looks wrong with a task that could be loaded, a sentence each."""
+    found = [one for one in task.metadata.get("warnings", "").split("; ") if one]
+    if not task.solution:
+        found.append("has no solution: it cannot be checked, and is not trained on")
+    if not any(_REWARD.search(file.data) for file in task.tests.values()):
+        found.append("no file in tests/ writes a reward")
+    if _ABORTS.search(task.tests["test.sh"].data):
+        found.append("tests/test.sh has set -e: it may end before the reward is written")
+    found += [f"{path} is in the agent's image with the content of a hidden file" for path in _leaks(task)]
+    return found
+
+
+def _leaks(task: Task) -> list[str]:
+    hidden = {file.data for tree in (task.tests, task.solution) for file in tree.values() if len(file.data) > 16}
+    visible = {**task.environment.context, **task.environment.workspace}
+    return sorted(path for path, file in visible.items() if file.data in hidden)

@@ -1,0 +1,247 @@
+import os
+
+import pytest
+
+from lego.errors import TaskError
+from lego.tasks.harbor import find, load
+from lego.tasks.task import DEFAULT_PROTECTED
+
+TOML = 'schema_version = "1.4"\n[task]\nname = "org/one"\n[agent]\ntimeout_sec = 90\nuser = 1000\n'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def write(name, text, mode=0o644):
+        path = tmp_path / "one" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+
+    write("task.toml", TOML)
+    write("instruction.md", "Fix it.\n")
+    write("environment/Dockerfile", "FROM debian:bookworm\nWORKDIR /srv\nCOPY app.py .\n")
+    write("environment/app.py", "x = 1\n")
+    write("solution/solve.sh", "#!/bin/bash\nsed -i s/1/2/ app.py\n", 0o755)
+    write("tests/test.sh", "#!/bin/bash\necho 1 > /logs/verifier/reward.txt\n", 0o755)
+    write("tests/lib/helper.py", "pass\n")
+    return tmp_path / "one"
+
+
+def add(folder, text):
+    (folder / "task.toml").write_text(TOML + text)
+    return folder
+
+
+def test_all_parts_are_read(folder):
+    task = load(add(folder, '[verifier]\ntimeout_sec = 30\n[verifier.env]\nA = "b"\n[solution.env]\nC = "d"\n'
+                            '[environment]\ncpus = 1.5\nmemory_mb = 256\nworkdir = "/srv"\n'
+                            '[metadata]\ndifficulty = "easy"\n'))
+    assert (task.id, task.instruction, task.where) == ("one", "Fix it.\n", str(folder))
+    assert set(task.environment.context) == {"Dockerfile", "app.py"}
+    assert set(task.tests) == {"test.sh", "lib/helper.py"}
+    assert task.tests["test.sh"].mode == 0o755 and task.tests["lib/helper.py"].mode == 0o644
+    assert (task.agent_timeout, task.agent_user, task.verifier_timeout) == (90, "1000", 30)
+    assert (task.verifier_env, task.solution_env) == ({"A": "b"}, {"C": "d"})
+    environment = task.environment
+    assert (environment.cpus, environment.memory_mb, environment.workdir, environment.roots) == (1.5, 256, "/srv", ())
+    assert task.metadata == {"difficulty": "easy", "name": "org/one"}
+    assert task.protected == DEFAULT_PROTECTED
+    assert task.digest == task.content_digest() and len(task.digest) == 64
+
+
+def test_solution_is_the_demonstration_where_it_stands_alone(folder):
+    assert [step.command for step in load(folder).demonstration] == ["ls -A", "sed -i s/1/2/ app.py"]
+    (folder / "solution/solve.sh").write_text("patch < /solution/fix.patch\n")
+    assert load(folder).demonstration == ()
+
+
+UNSUPPORTED = {
+    "[[steps]]\nname = 'a'\n": "steps",
+    "[environment]\nos = 'windows'\n": "environment.os",
+    "[environment]\ngpus = 1\n": "environment.gpus",
+    "[environment]\ngpu_types = ['H100']\n": "environment.gpu_types",
+    "[environment.tpu]\ntype = 'v6e'\ntopology = '2x2'\n": "environment.tpu",
+    "[[environment.mcp_servers]]\nname = 'x'\n": "environment.mcp_servers",
+    "[environment]\nskills_dir = '/skills'\n": "environment.skills_dir",
+    "[environment.healthcheck]\ncommand = 'true'\n": "environment.healthcheck",
+    "[verifier]\nenvironment_mode = 'separate'\n": "verifier.environment_mode",
+    "[verifier.environment]\ncpus = 1\n": "verifier.environment",
+    "[[verifier.collect]]\ncommand = 'true'\n": "verifier.collect",
+    "[[artifacts]]\nsource = '/x'\nservice = 'db'\n": "artifacts with a service",
+    "[environment]\nnetwork_mode = 'public'\n": "environment.network_mode = public",
+    "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['x.org']\n": "environment.allowed_hosts",
+    "[environment]\nallow_internet = true\n": "environment.allow_internet",
+    "[verifier]\nnetwork_mode = 'public'\n": "verifier.network_mode = public",
+}
+
+
+@pytest.mark.parametrize("text", UNSUPPORTED)
+def test_unsupported_is_refused_by_name(folder, text):
+    if text.startswith("[[artifacts]]"):
+        (folder / "task.toml").write_text(text)
+    else:
+        add(folder, text)
+    with pytest.raises(TaskError, match="not supported: ") as caught:
+        load(folder)
+    assert UNSUPPORTED[text] in caught.value.message and str(folder) in caught.value.message
+    assert caught.value.fault == "task"
+
+
+@pytest.mark.parametrize("name", ["steps/a/instruction.md", "environment/docker-compose.yaml", "tests/Dockerfile"])
+def test_unsupported_files_are_refused_by_name(folder, name):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("x")
+    with pytest.raises(TaskError, match=name.split("/instruction")[0].split("/a")[0]):
+        load(folder)
+
+
+def test_everything_unsupported_is_named_at_once(folder):
+    add(folder, "[environment]\ngpus = 2\nskills_dir = '/s'\nnetwork_mode = 'public'\n")
+    with pytest.raises(TaskError, match="gpus.*skills_dir.*network_mode") as caught:
+        load(folder, sealed=False)
+    assert caught.value.hint == ""
+
+
+def test_no_network_is_what_a_sandbox_gives(folder):
+    assert load(add(folder, "[environment]\nnetwork_mode = 'no-network'\nallow_internet = false\n")).metadata == {
+        "name": "org/one"
+    }
+
+
+def test_sealed_runs_a_public_task_with_a_warning(folder):
+    add(folder, "[environment]\nnetwork_mode = 'public'\n")
+    with pytest.raises(TaskError) as caught:
+        load(folder)
+    assert "sealed" in caught.value.hint
+    assert "network_mode = public" in load(folder, sealed=True).metadata["warnings"]
+
+
+@pytest.mark.parametrize("name", ["task.toml", "instruction.md", "environment/Dockerfile", "tests/test.sh"])
+def test_missing_file(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(TaskError, match=name.rpartition("/")[2]) as caught:
+        load(folder)
+    assert "missing" in caught.value.message and str(folder) in caught.value.message
+
+
+def test_prebuilt_image_needs_no_dockerfile(folder):
+    (folder / "environment/Dockerfile").unlink()
+    assert load(add(folder, "[environment]\ndocker_image = 'org/image:1'\n")).environment.image == "org/image:1"
+
+
+def test_missing_solution_is_allowed_but_not_half_a_one(folder):
+    (folder / "solution/solve.sh").rename(folder / "solution/other.sh")
+    with pytest.raises(TaskError, match=r"solve\.sh"):
+        load(folder)
+    (folder / "solution/other.sh").unlink()
+    assert load(folder).solution == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[agent\n", "not valid TOML"),
+        ("[verifier]\ntimeout_sec = 'long'\n", "verifier.timeout_sec"),
+        ("[verifier]\ntimeout_sec = -1\n", "verifier.timeout_sec"),
+        ("[environment]\nnetwork_mode = 'open'\n", "environment.network_mode"),
+        ("[environment]\ncpus = 'two'\n", "environment.cpus"),
+        ("[environment]\nmemory = 'lots'\n", "environment.memory"),
+        ("[environment]\nmemory = '2G'\nmemory_mb = 5\n", "exclude each other"),
+        ("[metadata.lego]\nroots = ['app']\n", "absolute"),
+        ("[metadata.lego]\nrots = ['/app']\n", "metadata.lego: rots"),
+    ],
+)
+def test_malformed(folder, text, words):
+    with pytest.raises(TaskError, match=words) as caught:
+        load(add(folder, text))
+    assert "\n" not in caught.value.message
+
+
+def test_other_schema_versions_are_refused(folder):
+    for key in ("schema_version", "version"):
+        (folder / "task.toml").write_text(f'{key} = "2.0"\n')
+        with pytest.raises(TaskError, match=r"schema_version '2\.0'"):
+            load(folder)
+    (folder / "task.toml").write_text('version = "1.0"\n')
+    assert load(folder).metadata == {}
+
+
+def test_not_text(folder):
+    (folder / "instruction.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(TaskError, match=r"instruction\.md.*cannot be read"):
+        load(folder)
+    (folder / "instruction.md").write_text("  \n")
+    with pytest.raises(TaskError, match="is empty"):
+        load(folder)
+
+
+def test_deprecated_sizes(folder):
+    environment = load(add(folder, "[environment]\nmemory = '2G'\nstorage = '512MB'\n")).environment
+    assert (environment.memory_mb, environment.storage_mb) == (2048, 512)
+
+
+def test_roots(folder):
+    add(folder, "[metadata.lego]\nroots = ['/app', '/srv']\nprotected = []\n")
+    task = load(folder)
+    assert (task.environment.roots, task.protected) == (("/app", "/srv"), ())
+    (folder / "task.toml").write_text("artifacts = ['/logs/artifacts', '/out/', {source = '/out/'}]\n")
+    assert load(folder).environment.roots == ("/srv", "/out")
+    (folder / "task.toml").write_text("artifacts = ['/a/../etc']\n")
+    with pytest.raises(TaskError, match=r"'\.\.'"):
+        load(folder)
+
+
+def test_variables_come_only_from_what_was_let_through(folder, monkeypatch):
+    monkeypatch.setenv("LEGO_TEST_SECRET", "hunter2")
+    add(folder, "[environment.env]\nA = 'x-${LEGO_TEST_SECRET:-none}'\n")
+    assert load(folder).environment.env == {"A": "x-none"}
+    assert load(folder, host_env={"LEGO_TEST_SECRET": "given"}).environment.env == {"A": "x-given"}
+    add(folder, "[environment.env]\nA = '${LEGO_TEST_SECRET}'\n")
+    with pytest.raises(TaskError, match="LEGO_TEST_SECRET") as caught:
+        load(folder)
+    assert "hunter2" not in str(caught.value) and "host_env" in caught.value.hint
+
+
+def test_unknown_keys_are_ignored_as_harbor_does_but_named(folder):
+    task = load(add(folder, "[environment]\ncolour = 'red'\n[novel]\nx = 1\n"))
+    assert "environment.colour" in task.metadata["warnings"] and "novel" in task.metadata["warnings"]
+
+
+def test_links(folder, tmp_path):
+    (tmp_path / "outside").write_text("secret")
+    (folder / "environment/inside.py").symlink_to("app.py")
+    assert load(folder).environment.context["inside.py"].data == b"x = 1\n"
+    (folder / "environment/leak").symlink_to(tmp_path / "outside")
+    with pytest.raises(TaskError, match="leads out"):
+        load(folder)
+
+
+def test_odd_files(folder):
+    os.mkfifo(folder / "tests/pipe")
+    with pytest.raises(TaskError, match="neither a file nor a folder"):
+        load(folder)
+
+
+def test_digest_is_of_what_decides(folder):
+    before = load(folder).digest
+    (folder / "tests/lib/helper.py").chmod(0o664)
+    (folder / "tests/__pycache__").mkdir()
+    (folder / "tests/__pycache__/x.pyc").write_bytes(b"x")
+    assert load(folder).digest == before
+    moved = folder.rename(folder.parent / "two")
+    assert load(moved).digest == before
+    (moved / "tests/lib/helper.py").write_text("other\n")
+    assert load(moved).digest != before
+
+
+def test_find(folder, tmp_path):
+    assert find(folder) == [folder]
+    assert find(tmp_path) == [folder]
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare/instruction.md").write_text("no task.toml\n")
+    assert find(tmp_path) == [tmp_path / "bare", folder]
+    (tmp_path / "empty").mkdir()
+    for nothing in (tmp_path / "empty", tmp_path / "absent"):
+        with pytest.raises(TaskError) as caught:
+            find(nothing)
+        assert caught.value.fault == "user"
