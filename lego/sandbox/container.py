@@ -33,7 +33,8 @@ from lego.tasks.task import File
 Reason = Literal["exit", "timeout", "stopped", "oom", "disk", "lost"]
 _TICK_FIRST, _TICK_LAST = 0.01, 0.1
 _DISK_EVERY = 0.25
-_GRACE = 15.0
+_KILLED = 137
+_ASK_AFTER, _GIVE_UP_AFTER = 1.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -144,14 +145,14 @@ class Box:
         self._id = shown["Id"]
         self._pid_file = shown.get("PidFile") or str(self._userdata(podman.paths.runroot) / "pidfile")
         self._layers = dict(shown["GraphDriver"]["Data"] or {})
-        if self._entries:
-            owner = user or podman.image(spec.image).user
-            if not podman.capabilities.rootless:
-                podman.request("post", f"/containers/{self._id}/mount")
-            try:
-                _perform(podman, self._id, LayJob(self._merged, self._shift, self._entries, owner))
-            except OSError as error:
-                raise SandboxError(f"files cannot be laid into {spec.image}: {error}") from error
+        image = podman.image(spec.image)
+        if not podman.capabilities.rootless:
+            podman.request("post", f"/containers/{self._id}/mount")
+        try:
+            folders = (spec.workdir or image.workdir,)
+            _perform(podman, self._id, LayJob(self._merged, self._shift, self._entries, user or image.user, folders))
+        except OSError as error:
+            raise SandboxError(f"files cannot be laid into {spec.image}: {error}") from error
         podman.request("post", f"/containers/{self._id}/start", allow=(304,))
 
     def _kill(self) -> None:
@@ -167,9 +168,11 @@ class Box:
 
     def _state(self) -> int | Literal["running", "gone"]:
         """The exit code as podman itself tells it, or that there is none."""
-        response = self.podman.request("get", f"/containers/{self._id}/json", allow=(404,))
-        if response.status_code == 404:
-            return "gone"
+        response = self.podman.request("get", f"/containers/{self._id}/json", allow=(404, 500))
+        if response.status_code >= 400:
+            if response.status_code == 404 or "no such container" in response.text:
+                return "gone"
+            raise SandboxError(f"podman cannot say how container {self.name} is: {response.text[:300]}")
         state = response.json()["State"]
         return "running" if state["Running"] else int(state["ExitCode"])
 
@@ -183,7 +186,7 @@ class Box:
         group = Cgroup.of(pid) if pid is not None else Cgroup(None, None)
         evidence: dict[str, Any] = {}
         killed: Reason | None = None
-        deadline = 0.0
+        ask_at = over_at = 0.0
         tick, disk_at = _TICK_FIRST, begun + _DISK_EVERY
         with _exit_watch(pid) as gone:
             stopping = asyncio.ensure_future(stop.wait()) if stop is not None else None
@@ -214,28 +217,43 @@ class Box:
                     # Once the process is gone conmon has only to write the exit file; podman's word settles it
                     # where that never comes.
                     if gone.done() or killed is not None:
-                        deadline = deadline or time.monotonic() + _GRACE
-                        if time.monotonic() > deadline:
+                        now = time.monotonic()
+                        over_at = over_at or now
+                        ask_at = ask_at or now + _ASK_AFTER
+                        if now > ask_at:
                             if await self.podman.call(self._state) != "running":
                                 break
-                            if killed is not None:
-                                raise SandboxError(f"container {self.name} does not end though it was killed")
-                            deadline = 0.0
+                            ask_at = now + _ASK_AFTER
+                        if killed is not None and now > over_at + _GIVE_UP_AFTER:
+                            raise SandboxError(f"container {self.name} does not end though it was killed")
                 _note_group(group, evidence)
             finally:
                 if stopping is not None:
                     stopping.cancel()
         rc = self._read_exit()
-        if rc is None:
-            state = await self.podman.call(self._state)
-            rc = state if isinstance(state, int) else None
+        if rc is None or (rc == _KILLED and killed is None and not evidence.get("oom_kills")):
+            rc = await self._told_by_podman()
         log.poll(to_end=True)
         if log.dropped:
             evidence["output_dropped"] = log.dropped
         reason: Reason = killed or ("lost" if rc is None else "exit")
-        if reason == "exit" and rc == 137 and evidence.get("oom_kills"):
+        if reason == "exit" and rc == _KILLED and evidence.get("oom_kills"):
             reason = "oom"
         return Ending(rc, reason, log.output("stdout"), log.output("stderr"), time.monotonic() - begun, evidence)
+
+    async def _told_by_podman(self) -> int | None:
+        """The exit code of a container that was killed by neither us nor the kernel, None if it is gone.
+
+        The agent may kill its own harness; only the host can take the container away, a moment after the kill.
+        """
+        rc: int | None = None
+        for _ in range(5):
+            state = await self.podman.call(self._state)
+            if state == "gone":
+                return None
+            rc = state if isinstance(state, int) else rc
+            await asyncio.sleep(0.1)
+        return rc
 
     def _exit_file(self) -> Path:
         return self.podman.paths.tmp / "exits" / self._id

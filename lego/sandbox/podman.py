@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -93,6 +93,7 @@ class Podman:
         self._lock = threading.Lock()
         self._mount_lock = threading.Lock()
         self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="podman")
+        self._background: list[Future[object]] = []
         self._local = threading.local()
         self._mounted: dict[str, Path] = {}
         self._images: dict[str, ImageInfo] = {}
@@ -175,8 +176,13 @@ class Podman:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
     def submit(self, function: Callable[..., object], *args: Any) -> None:
-        """Run a blocking function in the background; `close` waits for it."""
-        self._threads.submit(function, *args)
+        """Run a blocking function in the background; `drain` and `close` wait for it."""
+        self._background = [job for job in self._background if not job.done()]
+        self._background.append(self._threads.submit(function, *args))
+
+    async def drain(self) -> None:
+        """Wait for what `submit` has in hand."""
+        await asyncio.gather(*map(asyncio.wrap_future, self._background), return_exceptions=True)
 
     def image(self, name: str) -> ImageInfo:
         """What the image of this name or id says of itself. Raises SandboxError when the store has none."""

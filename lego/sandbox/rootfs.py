@@ -45,12 +45,14 @@ class Entry:
 @dataclass(frozen=True)
 class LayJob:
     """Write `entries` in order. `owner` names the user whose ids entries without ids get: a name or number, with
-    an optional group, as `podman run --user`. What would replace a folder that is not empty is left out."""
+    an optional group, as `podman run --user`. What would replace a folder that is not empty is left out.
+    `folders` are made where nothing, or no folder, is there afterwards: a container cannot start without its own."""
 
     merged: str
     shift: int
     entries: Sequence[Entry]
     owner: str = ""
+    folders: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,10 @@ class _Walker:
 
 def _lay(job: LayJob) -> None:
     uid, gid = _ids(job.merged, job.owner)
+    # The storage library gives imported images a root folder nobody may write; images elsewhere have 0755, and root
+    # without capabilities has nothing to override it with.
+    if stat.S_IMODE(os.lstat(job.merged).st_mode) == 0o555:
+        os.chmod(job.merged, 0o755)
     with _Walker(job.merged, create=(uid + job.shift, gid + job.shift)) as walker:
         for entry in job.entries:
             owner = ((uid if entry.uid is None else entry.uid) + job.shift,
@@ -185,6 +191,11 @@ def _lay(job: LayJob) -> None:
             except (NotADirectoryError, FileNotFoundError):
                 if entry.kind != "deleted":
                     raise
+        for path in job.folders:
+            with walker.parent(path, follow=True) as (folder, name):
+                mode = _mode(folder, name)
+                if mode is None or not stat.S_ISDIR(mode):
+                    _lay_one(folder, name, Entry(path, "dir", 0o755), (uid + job.shift, gid + job.shift))
 
 
 def _lay_one(folder: int, name: str, entry: Entry, owner: tuple[int, int]) -> None:
@@ -329,6 +340,7 @@ def _visit(job: ChangesJob, upper: str, merged: str, path: str, found: Changes, 
         budget[0] -= len(data)
         found.entries.append(Entry(path, "file", mode, data, *ids, existed=existed))
     elif stat.S_ISDIR(info.st_mode):
+        existed = lower is not None and stat.S_ISDIR(lower)
         found.entries.append(Entry(path, "dir", mode, b"", *ids, existed=existed))
         whole = whole or _marked(upper, _OPAQUE) or _marked(upper, _REDIRECT)
         names = sorted(os.listdir(merged if whole else upper))

@@ -45,7 +45,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Dropped:
-    """A change that was left out. `how`: added, modified or deleted."""
+    """A change that was left out. `special`: no file, link or folder, or a root itself taken away."""
 
     path: str
     reason: DropReason
@@ -184,7 +184,7 @@ class _Sieve:
         path = entry.path
         if any(_under(path, place) for place in RESERVED):
             return "reserved"
-        if entry.kind == "special":
+        if entry.kind == "special" or path in self._roots:
             return "special"
         root = next(root for root in self._roots if _under(path, root))
         rel = path[len(root.rstrip("/")):].strip("/")

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lego.sandbox.rootfs import ChangesJob, Entry, LayJob, ReadJob, perform
+
+# The container's root is whoever runs the tests, so that these run without root too.
+SHIFT = os.getuid()
+
+
+def lay(root: Path, entries: Sequence[Entry], **more: object) -> None:
+    perform(LayJob(str(root), SHIFT, entries, **more))  # type: ignore[arg-type]
+
+
+def read(root: Path, path: str) -> bytes | None:
+    found = perform(ReadJob(str(root), (path,)))
+    assert isinstance(found, dict)
+    return found[path]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    (tmp_path / "secret").write_text("the host's")
+    return folder
+
+
+def test_files_links_folders_and_deletions(root: Path) -> None:
+    (root / "old").mkdir()
+    (root / "old" / "f").write_text("x")
+    lay(root, [Entry("/a/b/c", "file", 0o750, b"data"), Entry("/a/l", "link", data=b"b/c"), Entry("/d", "dir", 0o700),
+               Entry("/old/f", "deleted"), Entry("/old", "deleted"), Entry("/never/was", "deleted")])
+    assert (root / "a/b/c").read_bytes() == b"data" and stat.S_IMODE((root / "a/b/c").stat().st_mode) == 0o750
+    assert os.readlink(root / "a/l") == "b/c" and stat.S_IMODE((root / "d").stat().st_mode) == 0o700
+    assert not (root / "old").exists()
+    assert read(root, "/a/l") == b"data" and read(root, "/a") is None and read(root, "/none") is None
+
+
+def test_a_folder_that_holds_something_is_neither_deleted_nor_replaced(root: Path) -> None:
+    (root / "tests").mkdir()
+    (root / "tests" / "kept").write_text("x")
+    lay(root, [Entry("/tests", "deleted"), Entry("/tests", "link", data=b"/evil"), Entry("/tests", "file", data=b"no")])
+    assert (root / "tests" / "kept").read_text() == "x"
+
+
+def test_a_working_folder_is_there_in_the_end(root: Path) -> None:
+    (root / "file").write_text("in the way")
+    lay(root, [], folders=("/work/here", "/file"))
+    assert (root / "work/here").is_dir() and (root / "file").is_dir()
+
+
+@pytest.mark.parametrize("target", ["../../..", "/../..", "/", "../secret", "loop"])
+def test_no_link_leads_out(root: Path, target: str) -> None:
+    os.symlink(target, root / "loop" if target == "loop" else root / "way")
+    for path in ("/way/secret", "/way", "/loop", "/way/../secret", "/../secret"):
+        assert read(root, path) != b"the host's"
+
+
+def test_a_file_laid_through_a_link_stays_inside(root: Path, tmp_path: Path) -> None:
+    os.symlink("../../../../..", root / "up")
+    os.symlink(str(tmp_path), root / "absolute")
+    lay(root, [Entry("/up/etc/x", "file", data=b"1"), Entry("/absolute/secret", "file", data=b"1")])
+    assert (root / "etc/x").read_bytes() == b"1"
+    assert (tmp_path / "secret").read_text() == "the host's"
+
+
+parts = st.sampled_from(["a", "b", "..", ".", "l"])
+some_paths = st.lists(parts, min_size=1, max_size=4).map(lambda p: "/" + "/".join(p))
+targets = st.lists(parts, min_size=1, max_size=4).flatmap(
+    lambda p: st.sampled_from(["/".join(p), "/" + "/".join(p), "../../../" + "/".join(p)]))
+some_entries = st.lists(st.one_of(
+    st.builds(Entry, some_paths, st.just("link"), data=targets.map(str.encode)),
+    st.builds(Entry, some_paths, st.sampled_from(["file", "dir", "deleted"]), st.just(0o755), st.just(b"laid"))),
+    max_size=8)
+
+
+@given(some_entries)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_is_laid_nothing_outside_changes(tmp_path: Path, entries: list[Entry]) -> None:
+    outer = tmp_path / os.urandom(8).hex()
+    inner = outer / "x" / "root"
+    inner.mkdir(parents=True)
+    for entry in entries:
+        try:
+            lay(inner, [entry])
+        except OSError:
+            continue
+    assert [path.name for path in outer.iterdir()] == ["x"]
+    assert [path.name for path in (outer / "x").iterdir()] == ["root"]
+
+
+def test_owners_are_looked_up_in_the_containers_own_files(root: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give files away")
+    (root / "etc").mkdir()
+    (root / "etc/passwd").write_text("agent:x:1000:1001::/home/agent:/bin/sh\n")
+    (root / "etc/group").write_text("team:x:1500:\n")
+    for number, owner in enumerate(("agent", "agent:team", "1000", "7:8", "")):
+        perform(LayJob(str(root), 5000, [Entry(f"/f{number}", "file")], owner))
+    owners = [((root / f"f{number}").stat().st_uid, (root / f"f{number}").stat().st_gid) for number in range(5)]
+    assert owners == [(6000, 6001), (6000, 6500), (6000, 6001), (5007, 5008), (5000, 5000)]
+    with pytest.raises(OSError, match="nobody"):
+        perform(LayJob(str(root), 0, [Entry("/x", "file")], "nobody"))
+
+
+def test_large_files_are_named_and_left(root: Path, tmp_path: Path) -> None:
+    upper = tmp_path / "upper"
+    for folder in (root, upper):
+        (folder / "app").mkdir(parents=True)
+        for name, size in (("a", 10), ("b", 200), ("c", 60), ("d", 60)):
+            (folder / "app" / name).write_bytes(b"x" * size)
+    found = perform(ChangesJob(str(root), str(upper), [], SHIFT, ("/app",), file_cap=100, total_cap=100))
+    assert [entry.path for entry in found.entries] == ["/app", "/app/a", "/app/c"]  # type: ignore[attr-defined]
+    assert found.oversize == ["/app/b", "/app/d"]  # type: ignore[attr-defined]
