@@ -81,6 +81,16 @@ def test_the_deepest_of_equal_retries_is_continued() -> None:
     assert isinstance(place, Continue) and place.call is later
 
 
+def test_our_own_reply_is_preferred_to_equal_text_of_the_harness() -> None:
+    tree = CallTree()
+    said = Message("assistant", "said")
+    enter(tree, [SYSTEM, USER], BARE)
+    enter(tree, [SYSTEM, USER, BARE, ON, said, ON], TWO)
+    ours = enter(tree, [SYSTEM, USER, BARE, ON], said)
+    place = tree.place([SYSTEM, USER, BARE, ON, said, ON], TOOLS)
+    assert isinstance(place, Continue) and place.call is ours
+
+
 @pytest.mark.parametrize("rest", [[], [ON], [replace(BARE, content="no"), ON]])
 def test_deleted_rewritten_and_repeated_replies_are_superseded(rest: list[Message]) -> None:
     tree = CallTree()
