@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -12,8 +12,13 @@ from pathlib import Path
 from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import Any
 
+from lego.clock import TrialClock
 from lego.harness.launch import Launch
+from lego.sandbox.container import open_box
+from lego.sandbox.create import BoxSpec, ImageMount, Mount
 from lego.sandbox.podman import Podman
+from lego.sandbox.seal import INSIDE
+from lego.tasks.task import File
 from lego.trajectory.messages import Message
 
 Answer = Message | int
@@ -124,20 +129,21 @@ def completion(message: Message, index: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Ran:
-    code: int
+    """How a sealed run ended; `files` are those of the workspace as the run left them."""
+
+    code: int | None
     output: str
+    files: Mapping[str, bytes | None]
 
 
-def run_sealed(podman: Podman, image: str, launch: Launch, sockets: Path, workdir: Path) -> Ran:
-    """Run a launch with no network but the socket, no capabilities, and the runtime mounted read-only."""
-    tag, mount = launch.image_mount
-    for path in (sockets, workdir):
-        path.chmod(0o777)
-    done = podman.cli(
-        "run", "--rm", "--network", "none", "--cap-drop", "all", "--security-opt", "no-new-privileges",
-        "--user", "1000:1000", "--memory", "512m", "--pids-limit", "64", "--workdir", "/app",
-        f"--mount=type=image,source={tag},destination={mount}", f"--volume={sockets}:/run/lego:ro",
-        f"--volume={workdir}:/app", *(f"--env={key}={value}" for key, value in launch.env.items()),
-        "--entrypoint", launch.argv[0], image, *launch.argv[1:], check=False, timeout=120,
-    )  # fmt: skip
-    return Ran(done.returncode, (done.stdout + done.stderr).decode(errors="replace"))
+async def run_sealed(podman: Podman, image: str, launch: Launch, sockets: Path,
+                     workspace: Mapping[str, bytes] | None = None) -> Ran:
+    """Run a launch as uid 1000 in a sealed box, as a trial does."""
+    laid = {path: File(data) for path, data in (workspace or {}).items()} | dict(launch.files)
+    sockets.chmod(0o755)
+    spec = BoxSpec(image=image, user="1000:1000", workdir="/app", workspace=laid, mounts=[Mount(str(sockets), INSIDE)],
+                   image_mounts=[ImageMount(*launch.image_mount)])
+    async with open_box(podman, spec) as box:
+        ending = await box.run(launch.argv, env=launch.env, stdin=launch.stdin or b"", clock=TrialClock(120))
+        files = await box.read(list(workspace)) if workspace else {}
+    return Ran(ending.rc, (ending.stdout + ending.stderr).decode(errors="replace"), files)

@@ -22,13 +22,6 @@ def sockets() -> Iterator[Path]:
 
 
 @pytest.fixture
-def workdir(tmp_path: Path) -> Path:
-    folder = tmp_path / "app"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 async def runtime(podman: Podman, tmp_path: Path) -> Callable[[str], object]:
     """Builds a harness's runtime image if it is missing, and gives its tag."""
 

@@ -24,17 +24,15 @@ def values(instruction: str, **changes: object) -> LaunchValues:
 
 
 @pytest.mark.parametrize("name", ["tiny-agent", "mini-swe-agent", "mini-swe-agent-text"])
-async def test_solves_a_trivial_task_unmodified(name, podman, runtime, bare_image, sockets, workdir):
+async def test_solves_a_trivial_task_unmodified(name, podman, runtime, bare_image, sockets):
     spec, tag = load_spec(name), await runtime(name)
-    (workdir / "animal.txt").write_text("a mat\n")
-    (workdir / "animal.txt").chmod(0o666)
     script = [spec.script_turn(DemoStep("cat animal.txt", content="Look first.")), spec.script_turn(DemoStep(FIX)),
               spec.submit_turn()]
     launch = render(spec, values("Fix the animal. {token} -c \"quoted\"\nAnd 'this'."), tag)
     with serve(sockets, script) as canned:
-        ran = run_sealed(podman, bare_image, launch, sockets, workdir)
+        ran = await run_sealed(podman, bare_image, launch, sockets, {"/app/animal.txt": b"a mat\n"})
     assert ran.code in spec.done.ok, ran.output
-    assert (workdir / "animal.txt").read_text() == "a cat\n", ran.output
+    assert ran.files["/app/animal.txt"] == b"a cat\n", ran.output
     assert len(canned.requests) == 3
     assert set(canned.tokens) == {"tok-123"}
     first, last = canned.requests[0], canned.requests[-1]
@@ -49,29 +47,27 @@ async def test_solves_a_trivial_task_unmodified(name, podman, runtime, bare_imag
         assert "tools" not in first
 
 
-async def test_the_repository_cannot_shadow_the_harness(podman, runtime, bare_image, sockets, workdir):
+async def test_the_repository_cannot_shadow_the_harness(podman, runtime, bare_image, sockets):
     spec, tag = load_spec("mini-swe-agent"), await runtime("mini-swe-agent")
-    for module in ("requests", "json", "litellm"):
-        (workdir / module).mkdir()
-        (workdir / module / "__init__.py").write_text("raise SystemExit('shadowed')")
+    shadows = {f"/app/{name}/__init__.py": b"raise SystemExit('shadowed')" for name in ("requests", "json", "litellm")}
     with serve(sockets, [spec.submit_turn()]) as canned:
-        ran = run_sealed(podman, bare_image, render(spec, values("t"), tag), sockets, workdir)
+        ran = await run_sealed(podman, bare_image, render(spec, values("t"), tag), sockets, shadows)
     assert len(canned.requests) == 1, ran.output
 
 
-async def test_commands_see_neither_the_token_nor_our_libraries(podman, runtime, bare_image, sockets, workdir):
+async def test_commands_see_neither_the_token_nor_our_libraries(podman, runtime, bare_image, sockets):
     spec, tag = load_spec("tiny-agent"), await runtime("tiny-agent")
     with serve(sockets, [spec.script_turn(DemoStep("env")), spec.submit_turn()]) as canned:
-        run_sealed(podman, bare_image, render(spec, values("t"), tag), sockets, workdir)
+        await run_sealed(podman, bare_image, render(spec, values("t"), tag), sockets)
     seen = canned.requests[1]["messages"][-1]["content"]
     assert "PATH=" in seen
     assert "tok-123" not in seen and "LD_LIBRARY_PATH" not in seen and "PYTHON" not in seen
 
 
-async def tiny(podman, runtime, image, sockets, workdir, answers, **changes):
+async def tiny(podman, runtime, image, sockets, answers, **changes):
     spec, tag = load_spec("tiny-agent"), await runtime("tiny-agent")
     with serve(sockets, answers) as canned:
-        ran = run_sealed(podman, image, render(spec, values("t", **changes), tag), sockets, workdir)
+        ran = await run_sealed(podman, image, render(spec, values("t", **changes), tag), sockets)
     return ran, canned
 
 
@@ -79,30 +75,30 @@ def call(name: str, arguments: str) -> Message:
     return Message(role="assistant", tool_calls=(ToolCall("", name, arguments),))
 
 
-async def test_tiny_agent_ends_with_a_code_for_each_ending(podman, runtime, bare_image, sockets, workdir):
+async def test_tiny_agent_ends_with_a_code_for_each_ending(podman, runtime, bare_image, sockets):
     spec = load_spec("tiny-agent")
     look = spec.script_turn(DemoStep("ls"))
-    ran, canned = await tiny(podman, runtime, bare_image, sockets, workdir, [look, look, look], max_turns=2)
+    ran, canned = await tiny(podman, runtime, bare_image, sockets, [look, look, look], max_turns=2)
     assert (ran.code, len(canned.requests)) == (3, 2)
     (sockets / "proxy.sock").unlink()
     words = Message(role="assistant", content="I am done.")
-    ran, canned = await tiny(podman, runtime, bare_image, sockets, workdir, [words, words, words])
+    ran, canned = await tiny(podman, runtime, bare_image, sockets, [words, words, words])
     assert (ran.code, len(canned.requests)) == (4, 3)
     assert canned.requests[1]["messages"][-1] == {"role": "user", "content": "Call a tool: bash or submit."}
     (sockets / "proxy.sock").unlink()
-    ran, canned = await tiny(podman, runtime, bare_image, sockets, workdir, [400])
+    ran, canned = await tiny(podman, runtime, bare_image, sockets, [400])
     assert (ran.code, len(canned.requests)) == (4, 1), "a refusal is not asked again"
     (sockets / "proxy.sock").unlink()
-    ran, canned = await tiny(podman, runtime, bare_image, sockets, workdir, [500, spec.submit_turn()])
+    ran, canned = await tiny(podman, runtime, bare_image, sockets, [500, spec.submit_turn()])
     assert (ran.code, len(canned.requests)) == (0, 2), "a server fault is asked again"
 
 
-async def test_tiny_agent_keeps_going_after_bad_calls(podman, runtime, bare_image, sockets, workdir):
+async def test_tiny_agent_keeps_going_after_bad_calls(podman, runtime, bare_image, sockets):
     answers = [call("bash", '{"command": "ec'), call("bash", "[1]"), call("bash", '{"command": 3}'),
                call("fly", "{}"), call("bash", '{"command": "echo a\\u0000b"}'),
                call("bash", '{"command": "printf \'\\\\377\'; exit 7"}'),
                call("bash", '{"command": "yes | head -c 9000"}'), call("submit", "not json")]
-    ran, canned = await tiny(podman, runtime, bare_image, sockets, workdir, answers, max_turns=20)
+    ran, canned = await tiny(podman, runtime, bare_image, sockets, answers, max_turns=20)
     assert ran.code == 0, ran.output
     said = [message["content"] for message in canned.requests[-1]["messages"] if message["role"] == "tool"]
     assert all(text.startswith("[bad arguments:") for text in said[:3])
@@ -114,16 +110,15 @@ async def test_tiny_agent_keeps_going_after_bad_calls(podman, runtime, bare_imag
     assert echoed[0] == '{"command": "ec', "what the model said goes back as it came"
 
 
-async def test_tiny_agent_does_not_wait_for_what_a_command_leaves_running(podman, runtime, bare_image, sockets,
-                                                                          workdir):
+async def test_tiny_agent_does_not_wait_for_what_a_command_leaves_running(podman, runtime, bare_image, sockets):
     spec = load_spec("tiny-agent")
     answers = [spec.script_turn(DemoStep("sleep 100 & echo started")), spec.submit_turn()]
-    ran, canned = await tiny(podman, runtime, bare_image, sockets, workdir, answers)
+    ran, canned = await tiny(podman, runtime, bare_image, sockets, answers)
     assert ran.code == 0
     assert canned.requests[1]["messages"][-1]["content"] == "started"
 
 
-async def test_tiny_agent_streams(podman, runtime, bare_image, sockets, workdir):
+async def test_tiny_agent_streams(podman, runtime, bare_image, sockets):
     spec, tag = load_spec("tiny-agent"), await runtime("tiny-agent")
     launch = render(spec, values("t"), tag)
     at = launch.argv.index("--model")
@@ -132,7 +127,7 @@ async def test_tiny_agent_streams(podman, runtime, bare_image, sockets, workdir)
                    tool_calls=(ToolCall("", "bash", '{"command": "echo one"}'),
                                ToolCall("", "bash", '{"command": "echo two"}')))
     with serve(sockets, [both, spec.submit_turn()]) as canned:
-        ran = run_sealed(podman, bare_image, streaming, sockets, workdir)
+        ran = await run_sealed(podman, bare_image, streaming, sockets)
     assert ran.code == 0, ran.output
     reply, one, two = canned.requests[1]["messages"][1:]
     assert reply["content"] == "Two at once: é"

@@ -8,14 +8,14 @@ from lego.config.schema import ImagesSection
 from lego.images.build import ensure_base
 from lego.sandbox.podman import Podman
 
-TAG = "localhost/lego-test/bare:1"
+TAG = "localhost/lego-test/bare:2"
 DOCKERFILE = """
 FROM {base} AS packages
 RUN apt-get update && apt-get install -y --no-install-recommends busybox-static
 FROM scratch
 COPY --from=packages /bin/busybox /bin/busybox
 RUN ["/bin/busybox", "--install", "/bin"]
-RUN mkdir -p /tmp /app /run /etc && chmod 1777 /tmp
+RUN mkdir -p /tmp /app /run /etc && chmod 1777 /tmp /app
 """
 
 

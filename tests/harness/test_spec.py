@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+
+from lego.config.places import harness_specs_dir
+from lego.errors import HarnessError
+from lego.harness.spec import load_spec
+from lego.tasks.task import DemoStep
+
+GOOD = """
+name: x
+dialect: openai_chat
+install: {pip: {x: 1.0}}
+run: {argv: [x, "{instruction}"]}
+script: {style: tool, tool: bash, submit: {tool: submit}}
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "x.yaml"
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def refusal(tmp_path, text):
+    with pytest.raises(HarnessError) as caught:
+        load_spec(write(tmp_path, text))
+    assert caught.value.fault == "user" and "x.yaml" in caught.value.message
+    return caught.value
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in harness_specs_dir().glob("*.yaml")))
+def test_every_shipped_spec_loads_under_its_own_name(name):
+    assert load_spec(name).name == name
+
+
+def test_a_spec_by_path(tmp_path):
+    spec = load_spec(write(tmp_path, GOOD))
+    assert spec.install.pip == {"x": "1.0"} and spec.where.endswith("x.yaml")
+    assert spec.done.ok == (0,) and not spec.needs_port
+
+
+def test_a_name_nobody_has_suggests_the_nearest():
+    with pytest.raises(HarnessError) as caught:
+        load_spec("mini-swe-agnet")
+    assert caught.value.hint == "did you mean mini-swe-agent?"
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "hint"),
+    [
+        (("argv:", "argvv:"), "run.argvv: no such key", "did you mean argv?"),
+        (("dialect: openai_chat\n", ""), "missing key dialect", ""),
+        (("{instruction}", "{instructions}"), "no such placeholder {instructions}", "did you mean {instruction}?"),
+        (("style: tool", "style: shout"), "script.style: expected tool | text, found 'shout'", ""),
+        (("tool: bash, ", ""), "script.tool: needed by script.style tool", ""),
+        (("{tool: submit}", "{shout: x}"), "script.submit: expected", ""),
+        (("argv: [x,", "argv: {x:"), "cannot read the spec", ""),
+        (('[x, "{instruction}"]', "x"), "run.argv: expected a list of texts", ""),
+        (("{pip: {x: 1.0}}", "{files: [gone.py]}"), "install.files", ""),
+        (("{pip: {x: 1.0}}", "{npm: {x: 1.0}}"), "install.npm: no such key", ""),
+        (("run: {", "limits: {max_turns: often}\nrun: {"), "limits.max_turns: expected", ""),
+        (("run: {", "run: {files: {x.json: a}, "), "run.files: x.json must be an absolute path", ""),
+        (("run: {", "done: {ok: zero}\nrun: {"), "done.ok: expected a list of exit codes", ""),
+    ],
+)
+def test_mistakes_are_named_with_their_place(tmp_path, change, message, hint):
+    error = refusal(tmp_path, GOOD.replace(*change))
+    assert message in error.message
+    assert hint in error.hint
+
+
+def test_an_empty_file_is_no_spec(tmp_path):
+    assert "a spec is a mapping" in refusal(tmp_path, "").message
+
+
+def test_files_are_read_from_beside_the_spec(tmp_path):
+    (tmp_path / "agent.py").write_bytes(b"print(1)\n")
+    spec = load_spec(write(tmp_path, GOOD.replace("{pip: {x: 1.0}}", "{files: [agent.py]}")))
+    assert spec.install.files == {"agent.py": b"print(1)\n"}
+
+
+def test_a_step_as_a_tool_call():
+    turn = load_spec("tiny-agent").script_turn(DemoStep('sed -i "s/é/\\"/" a', content="Fix.", reasoning="Hm."))
+    (call,) = turn.tool_calls
+    assert (turn.content, turn.reasoning, call.name, call.id) == ("Fix.", "Hm.", "bash", "")
+    assert json.loads(call.arguments) == {"command": 'sed -i "s/é/\\"/" a'}
+    assert "é" in call.arguments
+
+
+def test_a_step_as_a_fenced_block():
+    turn = load_spec("mini-swe-agent-text").script_turn(DemoStep("ls", content="Look."))
+    assert turn.content == "Look.\n\n```mswea_bash_command\nls\n```" and not turn.tool_calls
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tiny-agent", ("submit", "{}")),
+        ("mini-swe-agent", ("bash", '{"command": "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"}')),
+    ],
+)
+def test_submission_by_tool(name, said):
+    (call,) = load_spec(name).submit_turn().tool_calls
+    assert (call.name, call.arguments) == said
+
+
+def test_submission_by_text():
+    turn = load_spec("mini-swe-agent-text").submit_turn()
+    assert turn.content.endswith("```mswea_bash_command\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```")
