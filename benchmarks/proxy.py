@@ -38,7 +38,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class PacedEngine:
-    """Plays `PIECES` pieces; a prompt that ends in the `paced` mark gets them PACE seconds apart."""
+    """Plays `PIECES` pieces; a prompt with `[i=20]` near its end gets them PACE seconds apart."""
 
     sampler: Literal["policy", "script"] = "policy"
     policy_version = 0
@@ -47,11 +47,10 @@ class PacedEngine:
         encode = rendering.tokenizer.encode
         self._pieces = [list(encode(f"tok{i:02d} ")) for i in range(PIECES)]
         self._pieces[-1].append(rendering.stop_ids[0])
-        self._mark = list(encode("[i=20]"))
+        self._decode = rendering.decode
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Sampled]:
-        tail = request.prompt_ids[-100:].tolist()
-        paced = any(tail[at : at + len(self._mark)] == self._mark for at in range(len(tail)))
+        paced = "[i=20]" in self._decode(request.prompt_ids[-100:])
         begun = time.monotonic()
         for number, piece in enumerate(self._pieces):
             if paced:
@@ -201,11 +200,12 @@ def cpu_of(pid: int) -> float:
 async def compare(folder: str, port: int, tokens: list[str], pid: int, clients: int, repeats: int) -> None:
     rendering = rendering_of(folder)
     engine = PacedEngine(rendering)
-    prompt = np.asarray(rendering.tokenizer.encode("x" * 400 + "[i=20]"), np.int32)
+    texts = ("x" * 400, "x" * 400 + "[i=20]")
+    prompts = [np.asarray(rendering.tokenizer.encode(text), np.int32) for text in texts]
     connections = [Client(port, token) for token in tokens]
 
     def direct(paced: bool) -> Ask:
-        ids = prompt if paced else prompt[:-20]
+        ids = prompts[int(paced)]
 
         async def ask(client: int, number: int) -> tuple[float, float]:
             begun, first = time.perf_counter(), 0.0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lego.engine.base import FloatArray, IntArray
+from lego.errors import Fault
 from lego.proxy.rules import CallKind
 from lego.trajectory.messages import Message, Tool
 
@@ -59,7 +60,8 @@ class Summary:
 
     calls: requests that sampled something.  rejected: how many requests were refused, by reason.
     engine_seconds: time with at least one call queued or generating (the trial clock stood still meanwhile).
-    faults: replies lost to our own engine or proxy; `fault` is the last one's message ("" = none).
+    faults: replies lost to our own engine or proxy; `fault` is the last one's message ("" = none), `fault_of` whose
+    fault it was by the error's own word.
     """
 
     calls: int = 0
@@ -71,6 +73,7 @@ class Summary:
     rejected: dict[str, int] = field(default_factory=dict)
     faults: int = 0
     fault: str = ""
+    fault_of: Fault | Literal[""] = ""
     cap_reason: str = ""
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from lego.clock import TrialClock
 from lego.engine.base import Engine, Sampling
-from lego.errors import EngineError
+from lego.errors import EngineError, LegoError
 from lego.proxy.dialect import Problem
 from lego.proxy.records import FinishedCall, Summary, tools_json
 from lego.proxy.rules import CallRules
@@ -201,6 +201,7 @@ class Session:
         """A reply was lost to our own engine or proxy."""
         self._sum.faults += 1
         self._sum.fault = str(error) or type(error).__name__
+        self._sum.fault_of = error.fault if isinstance(error, LegoError) else "infra"
 
     def reject(
         self, problem: Problem, dialect: str, *, seq: int | None = None, started_at: float | None = None, **seen: Any

@@ -253,7 +253,7 @@ async def test_an_engine_fault_is_an_error_worth_trying_again(opened: Open, rows
         summary = session.summary()
     assert (rows[0].kind, rows[0].status) == ("rejected", 500)
     assert rows[0].reason == "engine_fault: engine: CUDA is gone"
-    assert summary.faults == 1 and "CUDA is gone" in summary.fault
+    assert (summary.faults, summary.fault, summary.fault_of) == (1, "engine: CUDA is gone", "infra")
 
 
 async def test_an_engine_fault_in_the_middle_of_a_stream_is_said_in_the_stream(
