@@ -26,25 +26,17 @@ def command(loaded: Loaded, as_json: bool, version: int | None, again: bool, fai
 
 async def _eval(loaded: Loaded, as_json: bool, version: int | None, again: bool, fail_under: float | None) -> None:
     from lego.rollout.next import eval_round_of
-    from lego.rollout.run import open_run
-    from lego.rollout.scheduler import leases_renewed
-    from lego.rollout.site import open_workshop
-    from lego.rollout.stopping import stop_on_signals
     from stages._eval import evaluate, tell_eval
+    from stages._run import at_work
 
-    run = open_run(loaded)
-    policy = run.newest_policy() if version is None else run.policy(version)
-    round_ = eval_round_of(run, policy, again=again)
-    async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
-        async with leases_renewed(run.store):
-            result = await evaluate(workshop, round_, stop)
-    if result is None:
-        raise click.Abort
-    if as_json:
-        print_json(result)
-    else:
-        tell_eval(result)
+    async with at_work(loaded) as (run, workshop, stop):
+        policy = run.newest_policy() if version is None else run.policy(version)
+        result = await evaluate(workshop, eval_round_of(run, policy, again=again), stop)
+        if result is None:
+            return
+        if as_json:
+            print_json(result)
+        else:
+            tell_eval(result)
     if fail_under is not None and result["rate"] < fail_under:
-        raise GateError(
-            f"pass@1 {result['rate']:.3f} is below {fail_under:g}", hint="lego show TRIAL says why a trial failed"
-        )
+        raise GateError(f"pass@1 {result['rate']:.3f} is below {fail_under:g}", hint="lego show TRIAL says why")

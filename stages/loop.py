@@ -27,20 +27,13 @@ def command(loaded: Loaded, as_json: bool) -> None:
 
 
 async def _loop(loaded: Loaded, as_json: bool) -> None:
-    from lego.rollout.run import open_run
-    from lego.rollout.scheduler import leases_renewed
-    from lego.rollout.site import open_workshop
-    from lego.rollout.stopping import stop_on_signals
     from lego.rundb import training
+    from stages._run import at_work
 
-    run = open_run(loaded)
-    async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
-        async with leases_renewed(run.store):
-            await _rounds(run, workshop, stop, as_json)
-    if as_json:
-        print_json({"steps": training.steps(run.store), "evals": training.evals(run.store)})
-    if stop.asked.is_set():
-        raise click.Abort
+    async with at_work(loaded) as (run, workshop, stop):
+        await _rounds(run, workshop, stop, as_json)
+        if as_json:
+            print_json({"steps": training.steps(run.store), "evals": training.evals(run.store)})
 
 
 async def _rounds(run: Run, workshop: Workshop, stop: Stop, as_json: bool) -> None:

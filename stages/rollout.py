@@ -26,22 +26,15 @@ def command(loaded: Loaded, as_json: bool) -> None:
 
 async def _rollout(loaded: Loaded, as_json: bool) -> None:
     from lego.rollout.next import train_round_now
-    from lego.rollout.run import open_run
-    from lego.rollout.scheduler import leases_renewed
-    from lego.rollout.site import open_workshop
-    from lego.rollout.stopping import stop_on_signals
     from stages._round import run_round, tell_summary
+    from stages._run import at_work
 
-    run = open_run(loaded)
-    round_ = train_round_now(run)
-    async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
-        async with leases_renewed(run.store):
-            summary = await run_round(workshop, round_, stop, verify_too=False)
-    if as_json:
-        print_json({"round": round_.ordinal, "policy": round_.policy_version, **asdict(summary)})
-    else:
-        tell_summary(summary)
-        if summary.unverified:
-            click.echo("next: lego verify")
-    if stop.asked.is_set():
-        raise click.Abort
+    async with at_work(loaded) as (run, workshop, stop):
+        round_ = train_round_now(run)
+        summary = await run_round(workshop, round_, stop, verify_too=False)
+        if as_json:
+            print_json({"round": round_.ordinal, "policy": round_.policy_version, **asdict(summary)})
+        else:
+            tell_summary(summary)
+            if summary.unverified:
+                click.echo("next: lego verify")

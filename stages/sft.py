@@ -24,32 +24,23 @@ def command(loaded: Loaded, as_json: bool, again: bool) -> None:
 
 async def _sft(loaded: Loaded, as_json: bool, again: bool) -> None:
     from lego.rollout.next import demo_round_now
-    from lego.rollout.run import open_run
-    from lego.rollout.scheduler import leases_renewed
-    from lego.rollout.site import open_workshop
-    from lego.rollout.stopping import stop_on_signals
     from lego.rundb import rounds
     from stages._round import run_round, tell_summary
+    from stages._run import at_work
     from stages._train import teach_with_progress, tell_outcome
 
-    run = open_run(loaded)
-    last = rounds.latest(run.store, "demo")
-    if last is not None and not last.open and not again:
-        click.echo(
-            f"demonstrations were learnt already ({last.kind} round {last.ordinal}); --again teaches once more",
-            err=True,
-        )
-        return
-    round_ = demo_round_now(run)
-    async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
-        async with leases_renewed(run.store):
-            summary = await run_round(workshop, round_, stop)
-            if not as_json:
-                tell_summary(summary)
-            if stop.asked.is_set():
-                raise click.Abort
-            outcome = await teach_with_progress(run, round_)
-    if as_json:
-        print_json(asdict(outcome))
-    else:
-        tell_outcome(outcome)
+    async with at_work(loaded) as (run, workshop, stop):
+        last = rounds.latest(run.store, "demo")
+        if last is not None and not last.open and not again:
+            click.echo("demonstrations were learnt already; --again teaches once more", err=True)
+            return
+        round_ = demo_round_now(run)
+        summary = await run_round(workshop, round_, stop)
+        tell_summary(summary, err=as_json)
+        if stop.asked.is_set():
+            return
+        outcome = await teach_with_progress(run, round_)
+        if as_json:
+            print_json(asdict(outcome))
+        else:
+            tell_outcome(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,18 +16,24 @@ if TYPE_CHECKING:
     from lego.rundb.store import Row, Store
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
 @click.command()
-@click.argument("trial", type=int)
+@click.argument("trial")
 @click.option("--log", "with_log", is_flag=True, help="Print the test log and the harness's output whole.")
 @click.option("--full", is_flag=True, help="Print messages whole instead of their first lines.")
 @config_options
-def command(loaded: Loaded, as_json: bool, trial: int, with_log: bool, full: bool) -> None:
-    """Show one trial: what the policy did, turn by turn, what it left, and why its reward is what it is."""
+def command(loaded: Loaded, as_json: bool, trial: str, with_log: bool, full: bool) -> None:
+    """Show one trial: what the policy did, turn by turn, what it left, and why its reward is what it is.
+
+    TRIAL is a number, or `last` for the latest one that was verified.
+    """
     from lego.rundb.paths import run_db
     from lego.rundb.store import Store
 
     store = Store.open_read_only(run_db(loaded.config.run.dir, loaded.config.run.name))
-    report = gather(store, trial)
+    report = gather(store, _number(store, trial))
     if as_json:
         print_json({key: value for key, value in report.items() if key not in ("output", "log")})
         return
@@ -34,6 +41,19 @@ def command(loaded: Loaded, as_json: bool, trial: int, with_log: bool, full: boo
     if with_log:
         for title in ("output", "log"):
             click.echo(f"\n── {'harness output' if title == 'output' else 'test log'} ──\n{report[title]}")
+
+
+def _number(store: Store, trial: str) -> int:
+    if trial == "last":
+        latest = store.value("SELECT trial_id FROM verdicts ORDER BY id DESC LIMIT 1")
+        if latest is None:
+            raise StoreError(
+                "no trial was verified yet", fault="user", hint="lego verify; or name a trial by its number"
+            )
+        return int(latest)
+    if not trial.isdigit():
+        raise click.BadParameter(f"{trial!r} is neither a number nor `last`", param_hint="TRIAL")
+    return int(trial)
 
 
 def gather(store: Store, trial_id: int) -> dict[str, Any]:
@@ -192,7 +212,8 @@ def _arguments(text: str) -> str:
 
 
 def _block(label: str, text: str, full: bool) -> list[str]:
-    rows = text.rstrip("\n").split("\n")
+    # What a model or a tool wrote must not steer the terminal it is shown on.
+    rows = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text).rstrip("\n").split("\n")
     shown = rows if full else [row[:100] for row in rows[:4]]
     more = [] if full or len(rows) <= 4 else [f"… {len(rows) - 4} more lines"]
     margin = " " * len(label)

@@ -55,13 +55,16 @@ async def _try(loaded: Loaded, as_json: bool, task: str, harness: str | None, sh
         )  # fmt: skip
         show = None if as_json else _show_call
         output = _show_output if show_output else None
-        async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
-            async with leases_renewed(run.store):
-                await ready_images(workshop, round_)
-                site = replace(await workshop.site(round_), on_call=show, on_output=output)
-                await run_trials(site, stop, lambda: None)
-                if not stop.asked.is_set():
-                    await run_verifications(workshop, round_, stop, lambda: None)
+        async with (
+            open_workshop(run) as workshop,
+            stop_on_signals(lambda text: click.echo(text, err=True)) as stop,
+            leases_renewed(run.store),
+        ):
+            await ready_images(workshop, round_)
+            site = replace(await workshop.site(round_), on_call=show, on_output=output)
+            await run_trials(site, stop, lambda: None)
+            if not stop.asked.is_set():
+                await run_verifications(workshop, round_, stop, lambda: None)
         last = run.store.value("SELECT max(id) FROM trials")
         report = gather(run.store, last)
         if as_json:
@@ -72,7 +75,7 @@ async def _try(loaded: Loaded, as_json: bool, task: str, harness: str | None, sh
 
 def _scratch(config: Config, folder: str, policy: str, task: str, harness: str | None) -> Config:
     """The config of a run of its own: this task, this harness, the newest policy there is."""
-    from lego.config.schema import TasksSection, TaskSource
+    from lego.config.schema import TaskSource, TasksSection
 
     tasks = config.tasks
     if Path(task).is_dir():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,110 +28,63 @@ def command(loaded: Loaded, as_json: bool, oracle: bool, again: bool) -> None:
 
 
 async def _verify(loaded: Loaded, as_json: bool) -> None:
-    from lego.rollout.run import open_run
-    from lego.rollout.scheduler import leases_renewed
-    from lego.rollout.site import open_workshop
-    from lego.rollout.stopping import stop_on_signals
     from lego.rundb import rounds
     from lego.rundb.summary import summarise
     from stages._round import run_round, tell_summary
+    from stages._run import at_work
 
-    run = open_run(loaded)
-    open_rounds = [round_ for round_ in rounds.all_rounds(run.store) if round_.open]
-    if not open_rounds:
-        click.echo("no round is open: nothing to verify (lego rollout begins one)", err=True)
-        return
-    async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
-        async with leases_renewed(run.store):
-            for round_ in open_rounds:
-                await run_round(workshop, round_, stop, trials_too=False)
-    if as_json:
-        print_json([{"kind": r.kind, "round": r.ordinal, **asdict(summarise(run.store, r))} for r in open_rounds])
-    else:
+    async with at_work(loaded) as (run, workshop, stop):
+        open_rounds = [round_ for round_ in rounds.all_rounds(run.store) if round_.open]
+        if not open_rounds:
+            click.echo("no round is open: nothing to verify (lego rollout begins one)", err=True)
         for round_ in open_rounds:
-            tell_summary(summarise(run.store, round_))
-    if stop.asked.is_set():
-        raise click.Abort
+            await run_round(workshop, round_, stop, trials_too=False)
+        if as_json:
+            print_json([{"kind": r.kind, "round": r.ordinal, **asdict(summarise(run.store, r))} for r in open_rounds])
+        else:
+            for round_ in open_rounds:
+                tell_summary(summarise(run.store, round_))
 
 
 async def _oracle(loaded: Loaded, as_json: bool) -> None:
     """Every task, twice: empty must fail, gold must pass. Raises GateError naming the tasks where they do not."""
     from lego.rollout.baselines import check_tasks
-    from lego.rollout.run import open_run
-    from lego.rollout.site import open_workshop
-    from lego.rollout.stopping import stop_on_signals
     from stages._round import build_with_progress
+    from stages._run import at_work
 
-    run = open_run(loaded)
-    tasks = list(run.tasks.values())
-    async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
+    async with at_work(loaded) as (run, workshop, stop):
+        tasks = list(run.tasks.values())
         await build_with_progress(lambda on_event: workshop.build_images(tasks, [], on_event))
         with progress("tasks", len(tasks), heading=f"oracle check of {len(tasks)} tasks, each twice") as bar:
             results = await check_tasks(workshop, tasks, stop, lambda result: bar.advance(detail=result.line()))
-    bad = [result for result in results if not result.good]
-    if as_json:
-        print_json([asdict(result) for result in results])
-    else:
-        for result in bad:
-            click.echo(result.line())
-        click.echo(
-            f"{len(results) - len(bad)} of {len(tasks)} tasks pass with the solution and fail with nothing done, twice"
-        )
-    if stop.asked.is_set():
-        raise click.Abort
+        bad = [result for result in results if not result.good]
+        if as_json:
+            print_json([asdict(result) for result in results])
+        else:
+            for result in bad:
+                click.echo(result.line())
+            good = len(results) - len(bad)
+            click.echo(f"{good} of {len(tasks)} tasks pass with the solution and fail with nothing done, twice")
     if bad:
         raise GateError(
             f"{len(bad)} tasks do not tell solved from unsolved",
-            hint="lego verify --oracle --json has their logs' ends",
+            hint="lego verify --oracle --json has the ends of their logs",
         )
 
 
 async def _again(loaded: Loaded, as_json: bool) -> None:
-    from lego.rollout.run import open_run
-    from lego.rollout.site import open_workshop
-    from lego.rollout.stopping import stop_on_signals
-    from lego.rollout.verification import record_verdict, verify_candidate
+    from lego.rollout.again import verify_again
     from lego.rundb import rounds, verdicts
-    from lego.sandbox.submission import Submission
+    from stages._run import at_work
 
-    run = open_run(loaded)
-    round_ = rounds.latest(run.store, "train") or rounds.latest(run.store, "eval")
-    if round_ is None:
-        raise click.UsageError("there is no round yet: nothing to verify again")
-    rows = verdicts.finished(run.store, round_.id)
-    changed: list[dict[str, Any]] = []
-    async with open_workshop(run) as workshop, stop_on_signals(lambda text: click.echo(text, err=True)) as stop:
-        gate = asyncio.Semaphore(run.config.verify.concurrency)
-        with progress("verdicts", len(rows), heading=f"verifying {round_.kind} round {round_.ordinal} again") as bar:
-
-            async def one(row: dict[str, Any]) -> None:
-                async with gate:
-                    if stop.asked.is_set():
-                        return
-                    before = verdicts.latest(run.store, row["id"])
-                    verdict = await verify_candidate(
-                        Submission.from_bytes(row["submission"]), run.tasks[row["task_id"]], workshop
-                    )
-                    record_verdict(row["id"], verdict, workshop, leased=False)
-                    if before and (before["reward"], before["outcome"]) != (verdict.reward, verdict.outcome):
-                        changed.append(
-                            {
-                                "trial": row["id"],
-                                "task": row["task_id"],
-                                "before": [before["outcome"], before["reward"]],
-                                "now": [verdict.outcome, verdict.reward],
-                            }
-                        )
-                    bar.advance()
-
-            async with asyncio.TaskGroup() as group:
-                for row in rows:
-                    group.create_task(one(row))
-    if as_json:
-        print_json(changed)
-    else:
-        for entry in changed:
-            click.echo(f"trial {entry['trial']} {entry['task']}: {entry['before']} -> {entry['now']}")
-        click.echo(f"{len(changed)} of {len(rows)} verdicts changed")
-    if stop.asked.is_set():
-        raise click.Abort
+    async with at_work(loaded) as (run, workshop, stop):
+        round_ = rounds.latest(run.store, "train") or rounds.latest(run.store, "eval")
+        rows = verdicts.finished(run.store, round_.id) if round_ else []
+        with progress("verdicts", len(rows), heading="verifying the latest round again") as bar:
+            changed = await verify_again(workshop, rows, stop, bar.advance)
+        if as_json:
+            print_json([asdict(change) for change in changed])
+        else:
+            for change in changed:
+                click.echo(f"trial {change.trial} {change.task}: {change.before} -> {change.now}")
+            click.echo(f"{len(changed)} of {len(rows)} verdicts changed")

@@ -12,8 +12,10 @@ from lego.rundb.store import Row
 from lego.sandbox.submission import Submission
 from lego.tasks.task import Task
 from lego.units import parse_duration
-from lego.verifier.grade import Candidate, verify
+from lego.verifier.grade import Nothing, Oracle, verify
 from lego.verifier.verdict import Verdict
+
+Candidate = Submission | Oracle | Nothing
 
 
 async def verify_trial(row: Row, workshop: Workshop) -> None:

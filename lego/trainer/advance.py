@@ -55,21 +55,30 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
     metrics = {**report.metrics, **counts}
     if report.refused:
         outcome = _close(store, round_, config, Outcome(step, "refused", report.refused, None, metrics, report.worst))
-        raise GateError(f"step {outcome.step} refused: {outcome.reason}", hint="lego status shows the tokens that differ most")
+        raise GateError(
+            f"step {outcome.step} refused: {outcome.reason}", hint="lego status shows the tokens that differ most"
+        )
     target = folder / str(current.version + 1)
     await asyncio.to_thread(trainer.save, target, notes={"step": step, "parent": current.version})
-    return _close(store, round_, config, Outcome(step, "done", "", None, metrics, report.worst), current, target, "train")
+    return _close(
+        store, round_, config, Outcome(step, "done", "", None, metrics, report.worst), current, target, "train"
+    )
 
 
-async def teach_round(store: Store, round_: Round, config: Config, folder: Path,
-                on_progress: Callable[[SftProgress], None]) -> Outcome:
+async def teach_round(
+    store: Store, round_: Round, config: Config, folder: Path, on_progress: Callable[[SftProgress], None]
+) -> Outcome:
     """Supervised fine-tuning on a round of demonstrations, or (sft.source solved) on the solved trials so far."""
     current = catalogue.policy(store)
     assert current is not None, "a round cannot exist before a policy"
     assembly = _taught(store, round_, config)
     if not assembly.segments:
-        raise TrainerError("there is no demonstration to learn from", hint="lego status says why its trials failed", fault="user")
-    step = training.begin_step(store, round_id=round_.id, kind="sft", policy_from=current.version, samples=assembly.rows)
+        raise TrainerError(
+            "there is no demonstration to learn from", hint="lego status says why its trials failed", fault="user"
+        )
+    step = training.begin_step(
+        store, round_id=round_.id, kind="sft", policy_from=current.version, samples=assembly.rows
+    )
     trainer = await asyncio.to_thread(_trainer, current, config, step, 1.0)
     report = await asyncio.to_thread(run_sft, trainer, assembly.segments, config.sft, on_progress)
     metrics = {**report.metrics, **assembly.metrics()}
@@ -94,14 +103,23 @@ def _trainer(policy: PolicyRef, config: Config, step: int, temperature: float) -
     )  # fmt: skip
 
 
-def _close(store: Store, round_: Round, config: Config, outcome: Outcome, parent: PolicyRef | None = None,
-           target: Path | None = None, made_by: str = "") -> Outcome:
+def _close(
+    store: Store,
+    round_: Round,
+    config: Config,
+    outcome: Outcome,
+    parent: PolicyRef | None = None,
+    target: Path | None = None,
+    made_by: str = "",
+) -> Outcome:
     """The new policy, the step's end and the round's end, all or nothing."""
     digest = folder_digest(target) if target else ""
     with store.write():
         policy = None
         if target is not None and parent is not None:
-            policy = catalogue.add_policy(store, parent=parent.version, path=str(target), digest=digest, made_by=made_by)
+            policy = catalogue.add_policy(
+                store, parent=parent.version, path=str(target), digest=digest, made_by=made_by
+            )
         training.end_step(
             store, outcome.step, status=outcome.status, reason=outcome.reason,
             policy_to=policy.version if policy else None, metrics=outcome.metrics, worst=outcome.worst,

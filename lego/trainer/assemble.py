@@ -20,7 +20,7 @@ from lego.trajectory.arrays import Fate
 from lego.trajectory.segments import Keep, Segmentation, segments
 from lego.trajectory.tree import CallRow, rebuild
 
-TRUNCATED = ("timeout", "turns", "tokens")
+TRUNCATED = ("timeout", "turns", "tokens", "context")
 """Endings by which a limit, not the agent, ended the trial."""
 
 Sampler = Literal["policy", "script"]
@@ -55,13 +55,17 @@ class Assembly:
             values["reward/std"] = statistics.stdev(self.rewards)
         return values
 
-    def add(self, trial: Row, verdict_id: int | None, cut: Segmentation, advantage: float, sampler: Sampler, group: str) -> None:
+    def add(
+        self, trial: Row, verdict_id: int | None, cut: Segmentation, advantage: float, sampler: Sampler, group: str
+    ) -> None:
         """Enter one trial's segments; together they weigh 1."""
         weights = segment_weights([segment.sampled for segment in cut.segments]) if cut.segments else []
         for number, (segment, weight) in enumerate(zip(cut.segments, weights, strict=True)):
             self.rows.append(SampleRow(trial["id"], verdict_id, number, advantage, weight, segment.sampled))
             self.segments.append(
-                TrainSegment(trial["id"], segment.ids, segment.mask, segment.logprobs, advantage, weight, group, sampler)
+                TrainSegment(
+                    trial["id"], segment.ids, segment.mask, segment.logprobs, advantage, weight, group, sampler
+                )
             )
         for number, reason in enumerate(cut.dropped, start=len(cut.segments)):
             self.rows.append(SampleRow(trial["id"], verdict_id, number, advantage, 0.0, 0, reason))
@@ -163,7 +167,11 @@ def _dropped(row: Row, reward: float | None, advantage: float | None, state: str
 def _require_complete(store: Store, round_: Round) -> None:
     left = trials.unfinished(store, round_.id)
     if left:
-        raise TrainerError(f"round {round_.ordinal} has {left} trials to run", hint="lego rollout, then lego verify", fault="user")
+        raise TrainerError(
+            f"round {round_.ordinal} has {left} trials to run", hint="lego rollout, then lego verify", fault="user"
+        )
     unverified = verdicts.waiting(store, round_.id)
     if unverified:
-        raise TrainerError(f"round {round_.ordinal} has {unverified} trials to verify", hint="lego verify", fault="user")
+        raise TrainerError(
+            f"round {round_.ordinal} has {unverified} trials to verify", hint="lego verify", fault="user"
+        )

@@ -1,0 +1,37 @@
+#!/bin/sh
+# The whole circle on one machine, from nothing: `make demo` runs this. Safe to run again: what is done is not repeated.
+set -eu
+lego="$1"
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+started=$(date +%s)
+
+say "1/6  Check the machine, and the 24 basic tasks: nothing done must fail, the solution must pass, twice"
+"$lego" check -c configs/basics.yaml
+"$lego" verify --oracle -c configs/basics.yaml
+
+say "2/6  Build the demo's images; make a tiny policy and teach it the protocol from scripted demonstrations"
+"$lego" build-images -c configs/demo.yaml
+"$lego" sft -c configs/demo.yaml
+
+say "3/6  Evaluate, then two rounds of rollouts, verification and training"
+"$lego" loop -c configs/demo.yaml
+
+say "4/6  mini-swe-agent, unmodified, plays three solutions"
+"$lego" rollout -c configs/mini.yaml
+"$lego" verify -c configs/mini.yaml
+
+say "5/6  What happened"
+"$lego" status -c configs/demo.yaml
+"$lego" status -c configs/mini.yaml
+
+say "6/6  One trial of the last round"
+"$lego" show last -c configs/demo.yaml
+
+cat <<END
+
+The circle closed in $(( ($(date +%s) - started) / 60 )) min $(( ($(date +%s) - started) % 60 )) s.
+  runs/demo/run.db            every trial, token, reward and weight of it, in one SQLite file
+  lego show N -c configs/demo.yaml     why trial N was rewarded as it was
+  lego try off-by-one-2-0000 -c configs/demo.yaml     watch the taught policy work
+Next: \`lego init\` writes a config for your own model, tasks and harness.
+END
