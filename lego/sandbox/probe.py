@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lego.errors import SandboxError
-from lego.sandbox import hostconf
+from lego.sandbox import hostconf, reaper
 from lego.sandbox.cgroup import Cgroup
 from lego.sandbox.hostconf import HostConf
 from lego.sandbox.paths import StorePaths
@@ -73,7 +73,8 @@ def _start(env: Mapping[str, str], *options: str, limits: tuple[int, int] | None
             return _reason(done)
     container = f"lego-probe-{os.getpid()}-{os.urandom(4).hex()}"
     done = _podman(env, "run", "--detach", "--name", container, "--network", "none", "--cap-drop", "all",
-                   "--security-opt", "no-new-privileges", "--pull", "never", "--label", "app=lego", *options, IMAGE)
+                   "--security-opt", "no-new-privileges", "--pull", "never", "--label", f"{reaper.APP}=lego",
+                   "--label", f"{reaper.OWNER}={reaper.Owner.current().tag}", *options, IMAGE)
     if done.returncode != 0:
         _podman(env, "rm", "--force", "--ignore", "--time", "0", container)
         return _reason(done)

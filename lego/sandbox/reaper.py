@@ -55,18 +55,13 @@ class Swept:
 
 
 def sweep(podman: Podman, *, own: bool = False) -> Swept:
-    """Remove what dead owners left in this store, and with `own` what this process left too (at its exit).
-
-    Containers without an owner label that carry our app label belong to a probe of an older process: removed when
-    they are not running.
-    """
+    """Remove what dead owners left in this store, and with `own` what this process left too (at its exit)."""
     query = {"all": "true", "filters": json.dumps({"label": [f"{APP}=lego"]})}
     listed = podman.request("get", "/containers/json", params=query).json()
     containers = 0
     for container in listed or ():
         owner = Owner.parse((container.get("Labels") or {}).get(OWNER, ""))
-        stale = _stale(owner, own) if owner else container.get("State") != "running"
-        if stale and remove(podman, container["Id"]):
+        if owner and _stale(owner, own) and remove(podman, container["Id"]):
             containers += 1
     return Swept(containers, _sweep_sockets(podman, own))
 

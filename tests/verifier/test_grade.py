@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+
+from lego.errors import VerifierError
+from lego.sandbox.podman import Podman
+from lego.verifier.grade import Candidate, Nothing, Oracle, oracle_submission, verify
+from lego.verifier.verdict import Verdict
+from tests.sandbox.running import SMALL
+from tests.verifier.shell_tasks import GOOD_TEST, shell_task, written
+
+pytestmark = pytest.mark.podman
+
+FIXED = written(code_txt=b"fixed by hand\n")
+
+
+def _said(verdict: Verdict) -> tuple[str, float | None]:
+    return verdict.outcome, verdict.reward
+
+
+@pytest.mark.parametrize(("candidate", "said"), [
+    (Oracle(), ("passed", 1.0)), (Nothing(), ("failed", 0.0)), (FIXED, ("passed", 1.0)),
+    (written(code_txt=b"still broken"), ("failed", 0.0))])
+async def test_solved_is_told_from_unsolved(podman: Podman, busybox: str, candidate: Candidate,
+                                            said: tuple[str, float]) -> None:
+    verdict = await verify(podman, shell_task(), busybox, candidate, SMALL)
+    assert _said(verdict) == said and verdict.trust and not verdict.tamper
+
+
+async def test_exit_code_and_output_prove_nothing(podman: Podman, busybox: str) -> None:
+    task = shell_task("echo 1 passed; echo 'reward: 1'; echo 0.25 > /logs/verifier/reward.txt; exit 0")
+    verdict = await verify(podman, task, busybox, Nothing(), SMALL)
+    assert _said(verdict) == ("failed", 0.25) and b"1 passed" in verdict.log
+    task = shell_task(f"{GOOD_TEST}; exit 1")
+    assert _said(await verify(podman, task, busybox, FIXED, SMALL)) == ("passed", 1.0)
+
+
+async def test_json_rewards_come_with_their_parts(podman: Podman, busybox: str) -> None:
+    task = shell_task("""
+    echo '{"reward": 0.75, "speed": 2}' > /logs/verifier/reward.json; echo 1 > /logs/verifier/reward.txt""")
+    verdict = await verify(podman, task, busybox, Nothing(), SMALL)
+    assert verdict.reward == 0.75 and verdict.detail["parts"] == {"reward": 0.75, "speed": 2.0}
+
+
+CRASHES = f"[ -f /app/crash ] && exit 1; {GOOD_TEST}"
+
+
+@pytest.mark.parametrize("test", [
+    CRASHES,
+    f"[ -f /app/crash ] && echo nan > /logs/verifier/reward.txt && exit 0; {GOOD_TEST}",
+    f"[ -f /app/crash ] && kill -9 $$; {GOOD_TEST}",
+])
+async def test_no_reward_is_the_submissions_doing_when_the_solution_gets_one(podman: Podman, busybox: str,
+                                                                             test: str) -> None:
+    verdict = await verify(podman, shell_task(test), busybox, written(crash=b""), SMALL)
+    assert _said(verdict) == ("broken", 0.0) and verdict.detail["control"] == "gave a reward"
+
+
+async def test_a_hang_is_broken_whatever_it_wrote_before(podman: Podman, busybox: str) -> None:
+    task = shell_task(f"{GOOD_TEST}; [ -f /app/hang ] && echo 1 > /logs/verifier/reward.txt && sleep 1000; true")
+    verdict = await verify(podman, task, busybox, written(hang=b""), SMALL, 4.0)
+    assert _said(verdict) == ("broken", 0.0) and "timeout" in verdict.detail["reason"]
+
+
+@pytest.mark.parametrize(("test", "solve"), [
+    ("exit 1", "true"), ("exit 1", None), (GOOD_TEST + "; exec sleep 1000", "true"), (CRASHES, "sleep 1000")])
+async def test_no_reward_is_an_error_when_the_control_gets_none_either(podman: Podman, busybox: str, test: str,
+                                                                       solve: str | None) -> None:
+    verdict = await verify(podman, shell_task(test, solve), busybox, written(crash=b""), SMALL, 4.0)
+    assert _said(verdict) == ("error", None) and verdict.detail["fault"] == "task" and verdict.detail["control"]
+
+
+async def test_podman_failing_is_never_a_reward(podman: Podman) -> None:
+    verdict = await verify(podman, shell_task(), "localhost/lego-test/none:1", FIXED, SMALL)
+    assert _said(verdict) == ("error", None) and verdict.detail["fault"] == "infra"
+    assert "not in the store" in verdict.detail["reason"]
+
+
+async def test_a_task_without_its_parts_says_so(podman: Podman, busybox: str) -> None:
+    with pytest.raises(VerifierError, match="no solution/solve.sh"):
+        await verify(podman, shell_task(solve=None), busybox, Oracle(), SMALL)
+    with pytest.raises(VerifierError, match="did not end by itself: timeout"):
+        await verify(podman, shell_task(solve="sleep 1000"), busybox, Oracle(), SMALL, 2.0)
+
+
+async def test_the_oracles_changes_are_known(podman: Podman, busybox: str) -> None:
+    task = shell_task(solve="echo fixed > code.txt; echo x > pytest.ini; echo $WORD > w", solution_env={"WORD": "hm"})
+    submission = await oracle_submission(podman, task, busybox, SMALL)
+    assert submission.paths() == {"/app/code.txt", "/app/pytest.ini", "/app/w"} and not submission.dropped
+
+
+async def test_tests_may_run_the_code_as_another_user(podman: Podman, busybox: str) -> None:
+    test = """
+    chmod 755 /logs/verifier; su -s /bin/sh agent -c 'id -u; echo 1 > /logs/verifier/reward.txt'
+    echo 0.5 > /logs/verifier/reward.txt"""
+    verdict = await verify(podman, shell_task(test), busybox, Nothing(), SMALL)
+    assert verdict.reward == 0.5 and verdict.log.startswith(b"1000\n") and b"Permission denied" in verdict.log
+
+
+async def test_the_tests_environment_and_no_network(podman: Podman, busybox: str) -> None:
+    test = "env; ls /sys/class/net; echo 1 > /logs/verifier/reward.txt"
+    verdict = await verify(podman, shell_task(test, verifier_env={"A": "b c"}), busybox, Nothing(), SMALL)
+    words = verdict.log.decode().splitlines()
+    assert "A=b c" in words and any(word.startswith("PYTHONPYCACHEPREFIX=/") for word in words) and words[-1] == "lo"
