@@ -48,9 +48,7 @@ def generate(source: TaskSource, avoid: Container[str] = frozenset()) -> list[Ta
     return tasks
 
 
-def _draw(
-    family: Family, source: TaskSource, number: int, options: Any, seen: set[str], avoid: Container[str]
-) -> Task:
+def _draw(family: Family, source: TaskSource, number: int, options: Any, seen: set[str], avoid: Container[str]) -> Task:
     for draw in range(_DRAWS):
         task = family.make(random.Random(f"{source.name}/{source.seed}/{number}/{draw}"), options)
         digest = task.content_digest()

@@ -80,8 +80,26 @@ _SHAPES = (
     ),
 )
 _FUNCTIONS = [
-    "fits", "near", "pick", "keep", "late", "full", "warm", "safe", "able", "fine",
-    "good", "tall", "deep", "slow", "fast", "rich", "old", "big", "hot", "far",
+    "fits",
+    "near",
+    "pick",
+    "keep",
+    "late",
+    "full",
+    "warm",
+    "safe",
+    "able",
+    "fine",
+    "good",
+    "tall",
+    "deep",
+    "slow",
+    "fast",
+    "rich",
+    "old",
+    "big",
+    "hot",
+    "far",
 ]
 _VALUES = ["x", "y", "n", "a", "t", "w", "h"]
 _LISTS = ["xs", "ys", "rows", "vals"]

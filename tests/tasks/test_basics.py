@@ -95,8 +95,11 @@ def test_shared_files_are_the_same_everywhere():
 
 
 def test_conftest_hook_earns_nothing(bench):
-    bench.write("conftest.py", "import pytest\n\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport():\n"
-                "    outcome = yield\n    outcome.get_result().outcome = 'passed'\n")
+    bench.write(
+        "conftest.py",
+        "import pytest\n\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport():\n"
+        "    outcome = yield\n    outcome.get_result().outcome = 'passed'\n",
+    )
     bench.write("shop/conftest.py", (bench.app / "conftest.py").read_text())
     assert bench.grade()[0] == "0"
 
@@ -133,14 +136,20 @@ def test_code_that_meddles_with_the_run_earns_nothing(bench, code):
 
 
 def test_reward_written_by_the_submission_is_replaced(bench):
-    bench.write("shop/__init__.py", f"for name in ('reward.txt', 'reward.json'):\n"
-                f"    open('{bench.out}/' + name, 'w').write('1')\n")
+    bench.write(
+        "shop/__init__.py",
+        f"for name in ('reward.txt', 'reward.json'):\n    open('{bench.out}/' + name, 'w').write('1')\n",
+    )
     assert bench.grade()[0] == "0"
     assert not (bench.out / "reward.json").exists()
 
 
 def test_endless_test_is_cut(bench):
-    bench.write("shop/paging.py", (bench.app / "shop/paging.py").read_text().replace(
-        "    return max(1,", "    while total == 0:\n        pass\n    return max(1,"))
+    bench.write(
+        "shop/paging.py",
+        (bench.app / "shop/paging.py")
+        .read_text()
+        .replace("    return max(1,", "    while total == 0:\n        pass\n    return max(1,"),
+    )
     reward, log = bench.grade()
     assert reward == "0" and "test_hidden.test_empty_is_one_page: failure" in log

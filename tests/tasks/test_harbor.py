@@ -33,9 +33,14 @@ def add(folder, text):
 
 
 def test_all_parts_are_read(folder):
-    task = load(add(folder, '[verifier]\ntimeout_sec = 30\n[verifier.env]\nA = "b"\n[solution.env]\nC = "d"\n'
-                            '[environment]\ncpus = 1.5\nmemory_mb = 256\nworkdir = "/srv"\n'
-                            '[metadata]\ndifficulty = "easy"\n'))
+    task = load(
+        add(
+            folder,
+            '[verifier]\ntimeout_sec = 30\n[verifier.env]\nA = "b"\n[solution.env]\nC = "d"\n'
+            '[environment]\ncpus = 1.5\nmemory_mb = 256\nworkdir = "/srv"\n'
+            '[metadata]\ndifficulty = "easy"\n',
+        )
+    )
     assert (task.id, task.instruction, task.where) == ("one", "Fix it.\n", str(folder))
     assert set(task.environment.context) == {"Dockerfile", "app.py"}
     assert set(task.tests) == {"test.sh", "lib/helper.py"}
