@@ -103,7 +103,7 @@ def ask_once(path, token, request):
             if len(status_line) < 2:
                 raise Unreachable("the connection closed without an answer")
             chunked = False
-            while (header := answer.readline().strip().lower()):
+            while header := answer.readline().strip().lower():
                 chunked = chunked or header == b"transfer-encoding: chunked"
             lines = body_lines(answer, chunked)
             status = int(status_line[1])
@@ -164,8 +164,12 @@ def bash(command, env):
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     try:
         process = subprocess.Popen(
-            [shell, "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, env=env,
+            [shell, "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=env,
         )
     except (OSError, ValueError) as error:
         return f"[cannot run: {error}]"

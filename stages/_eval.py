@@ -45,9 +45,16 @@ def _record(workshop: Workshop, round_: Round) -> None:
     }
     with store.write():
         training.record_eval(
-            store, round_id=round_.id, policy_version=round_.policy_version, n=rate.trials,
-            passed=sum(sum(solved) for solved in outcomes.values()), rate=rate.mean, low=rate.low, high=rate.high, detail=detail,
-        )  # fmt: skip
+            store,
+            round_id=round_.id,
+            policy_version=round_.policy_version,
+            n=rate.trials,
+            passed=sum(sum(solved) for solved in outcomes.values()),
+            rate=rate.mean,
+            low=rate.low,
+            high=rate.high,
+            detail=detail,
+        )
         rounds.close_round(store, round_.id, "evaluated")
 
 

@@ -51,12 +51,12 @@ async def build_with_progress(build: Callable[[OnEvent], Awaitable[list[ImageRes
             if event.result is None:
                 working.append(event.job.name)
             else:
-                done.append(event.result)
+                result = event.result
+                done.append(result)
                 working.remove(event.job.name)
-                if event.result.status == "failed":
-                    bar.log(
-                        f" {event.result.kind} image {event.result.name} failed: {event.result.reason}\n   log: {event.result.log_path}"
-                    )
+                if result.status == "failed":
+                    bar.log(f" {result.kind} image {result.name} failed: {result.reason}")
+                    bar.log(f"   log: {result.log_path}")
             bar.update(len(done), note=", ".join(working[:2]))
 
         results = await build(on_event)
@@ -104,7 +104,14 @@ async def _together(works: Sequence[Coroutine[None, None, None]]) -> None:
 def _show(bar: Progress, summary: RoundSummary, trials_too: bool) -> None:
     speed = f" · {summary.sampled / summary.seconds:.0f}/s" if summary.seconds > 1 else ""
     turns = f"turns {summary.calls / summary.finished:.1f} avg" if summary.finished else ""
-    detail = f"tokens {summary.sampled} sampled{speed}      {turns}      verified {summary.verified}      infra faults {summary.infra}"
+    detail = "      ".join(
+        (
+            f"tokens {summary.sampled} sampled{speed}",
+            turns,
+            f"verified {summary.verified}",
+            f"infra faults {summary.infra}",
+        )
+    )
     if trials_too:
         bar.update(summary.done, total=summary.slots, note=f"{summary.running} running", detail=detail)
     else:

@@ -121,19 +121,24 @@ def _verdict(verdict: Row) -> dict[str, Any]:
 
 
 def lines(report: dict[str, Any], full: bool) -> list[str]:
-    out = [
-        f"trial {report['trial']} · {report['task']} · {report['harness']} · sample {report['sample']} · {report['round']} · "
-        f"policy {report['policy']} · {_reward(report)}"
-    ]
+    title = (
+        f"trial {report['trial']}",
+        report["task"],
+        report["harness"],
+        f"sample {report['sample']}",
+        report["round"],
+        f"policy {report['policy']}",
+        _reward(report),
+    )
+    out = [" · ".join(title)]
     if report["status"] != "finished":
         out.append(f" {report['status']}" + (f" ({report['fault']}): {report['reason']}" if report["fault"] else ""))
     for turn in report["turns"]:
         out += turn_lines(turn, full)
     if report["ending"] and report["status"] == "finished":
         code = "" if report["exit_code"] is None else f", exit code {report['exit_code']}"
-        out.append(
-            f" ended       {report['ending']}{code} after {report['seconds']:.1f} s ({report['waited']:.1f} s of it waiting for the engine)"
-        )
+        waited = f"{report['waited']:.1f} s of it waiting for the engine"
+        out.append(f" ended       {report['ending']}{code} after {report['seconds']:.1f} s ({waited})")
     note = report["submission"]
     if note:
         changed, dropped = note.get("changed", []), note.get("dropped", [])

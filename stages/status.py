@@ -101,17 +101,15 @@ def _round_lines(round_: dict[str, Any]) -> list[str]:
     extras = [f"{key} {count}" for key, count in round_["endings"].items() if key != "exit"]
     if round_["infra"]:
         extras.append(f"infra {round_['infra']}")
-    rollout = f" {title:<13} {round_['done']} of {round_['slots']} trials   {state}   policy {round_['policy']}   {'   '.join(extras)}"
-    out = [rollout.rstrip()]
+    done = f"{round_['done']} of {round_['slots']} trials"
+    out = ["   ".join([f" {title:<13} {done}", state, f"policy {round_['policy']}", *extras])]
     if round_["finished"]:
         more = [f"{key} {round_['outcomes'][key]}" for key in ("broken", "error") if round_["outcomes"].get(key)]
         if round_["tampered"]:
             more.append(f"tamper {round_['tampered']}")
         reward = f"   reward {round_['reward']:.2f}" if round_["reward"] is not None else ""
-        tail = "   ".join(more)
-        out.append(
-            f"   verify      {round_['verified']} of {round_['finished']}   solved {round_['solved']}{reward}   {tail}".rstrip()
-        )
+        verified = f"{round_['verified']} of {round_['finished']}"
+        out.append("   ".join([f"   verify      {verified}", f"solved {round_['solved']}{reward}", *more]))
     return out
 
 

@@ -150,9 +150,7 @@ def _clipped_sum(
     correction: Tensor | None,
 ) -> Tensor:
     """- sum over segments of weight x mean over owned tokens of correction x min(ratio A, clip(ratio) A)."""
-    gain = torch.minimum(
-        ratio * advantage[:, None], ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage[:, None]
-    )
+    gain = torch.minimum(ratio * advantage[:, None], ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage[:, None])
     if correction is not None:
         gain = gain * correction.detach()
     per_segment = torch.where(mask, gain, torch.zeros_like(gain)).sum(1) / tokens

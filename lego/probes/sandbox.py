@@ -18,8 +18,9 @@ def probe(config: Config) -> Iterator[Finding]:
     except LegoError as error:
         yield Finding("sandbox", False, str(error), error.hint)
         return
+    root = "rootless" if can.rootless else "rootful"
     text = (
-        f"podman {can.version}, {'rootless' if can.rootless else 'rootful'}, {can.runtime}, cgroup {can.cgroup_version}; "
+        f"podman {can.version}, {root}, {can.runtime}, cgroup {can.cgroup_version}; "
         f"limits {'enforced' if can.limits else 'NOT enforced'}, "
         f"user namespace {'of its own' if can.user_namespace else 'shared'}"
     )

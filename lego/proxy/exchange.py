@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from lego.engine.base import Finish, GenerationRequest, Sampled, Sampling
-from lego.errors import EngineError, RenderError
+from lego.errors import EngineError, LegoError, RenderError
 from lego.proxy.dialect import Ask, Dialect, Mint, Problem, ReplyWriter, Usage
 from lego.proxy.records import FinishedCall, message_json
 from lego.proxy.rules import CallKind
@@ -70,6 +70,7 @@ class _Sampling:
     logprobs: list[float] = field(default_factory=list)
     finish: Finish | None = None
     first_token_at: float | None = None
+    reply: Reply | None = None
 
 
 class Exchange:
@@ -79,6 +80,7 @@ class Exchange:
     prompt: Prompt
     sampling: Sampling
     kind: CallKind
+    parser: StreamParser
 
     def __init__(self, session: Session, dialect: Dialect, wire: Wire) -> None:
         self.session = session
@@ -104,6 +106,7 @@ class Exchange:
             for seq in self.prompt.superseded:
                 session.fate(seq, Fate.SUPERSEDED)
             self._seen |= {"messages": self._messages()}
+            self.parser = session.rendering.parser(self.prompt.ids, ask.tools)
             self.sampling = session.admit(len(self.prompt.ids))
         except RenderError as error:
             raise Problem("bad_request", error.message, param="messages") from error
@@ -119,18 +122,17 @@ class Exchange:
         """Sample, tell, record. The tree knows the call before the harness can know its end."""
         session, ask = self.session, self.ask
         writer = self.dialect.writer(ask, self.mint, session.spec.model_name, int(self.started_at))
-        parser = session.rendering.parser(self.prompt.ids, ask.tools)
         sofar = _Sampling()
         if ask.stream:
             self.wire.stream(writer.opening())
         call: Call | None = None
         try:
-            async with aclosing(self._deltas(parser, sofar)) as pieces:
+            async with aclosing(self._deltas(sofar)) as pieces:
                 async for deltas in pieces:
                     if ask.stream:
                         await self.wire.send(writer.deltas(deltas))
             finish = cast(Finish, sofar.finish)
-            reply = self._minted(parser.finish(finish))
+            reply = sofar.reply = self._minted(self.parser.finish(finish))
             call = self._enter(sofar, finish, reply, Fate.DELIVERED)
             usage = Usage(len(self.prompt.ids), len(sofar.ids))
             await self.wire.stop_keeping()
@@ -140,16 +142,16 @@ class Exchange:
                 await self.wire.whole(200, writer.whole(reply.message, finish, usage))
             self._report(call, reply, sofar, 200, "")
         except (asyncio.CancelledError, ConnectionError):
-            self._abandon(call, parser, sofar, Problem("client_gone", "the client went away"))
+            self._abandon(call, sofar, Problem("client_gone", "the client went away"))
             raise
         except Exception as error:
             problem = self._fault(error)
-            self._abandon(call, parser, sofar, problem)
+            self._abandon(call, sofar, problem)
             await self._tell(problem, writer)
         finally:
             await self.wire.stop_keeping()
 
-    async def _deltas(self, parser: StreamParser, sofar: _Sampling) -> AsyncGenerator[Sequence[Delta], None]:
+    async def _deltas(self, sofar: _Sampling) -> AsyncGenerator[Sequence[Delta], None]:
         """What each sampled piece adds to the reply. The trial's clock runs only while the harness keeps us waiting."""
         session = self.session
         request = GenerationRequest(f"{session.spec.id}/{self.seq}", session.spec.id, self.prompt.ids, self.sampling)
@@ -161,7 +163,7 @@ class Exchange:
                 if piece is None:
                     raise EngineError("generation ended without saying why")
                 self._take(piece, sofar)
-                yield parser.feed(piece.ids)
+                yield self.parser.feed(piece.ids)
         finally:
             close = getattr(pieces, "aclose", None)
             if close is not None:
@@ -199,17 +201,20 @@ class Exchange:
             policy_version=session.spec.policy_version,
         )
 
-    def _abandon(self, call: Call | None, parser: StreamParser, sofar: _Sampling, problem: Problem) -> None:
+    def _abandon(self, call: Call | None, sofar: _Sampling, problem: Problem) -> None:
         """The harness does not have the whole reply: keep what was sampled, out of the loss."""
-        if call is None and not sofar.ids:
-            return self.reject(problem)
-        if call is None:
-            reply = self._minted(parser.finish("abort"))
-            call = self._enter(sofar, "abort", reply, Fate.ABANDONED)
-            self._report(call, reply, sofar, problem.status, problem.reason)
-        else:
+        if call is not None:
             self.session.tree.settle(call, Fate.ABANDONED)
-            self._report(call, None, sofar, problem.status, problem.reason)
+        elif sofar.ids:
+            try:
+                sofar.reply = sofar.reply or self._minted(self.parser.finish("abort"))
+                call = self._enter(sofar, "abort", sofar.reply, Fate.ABANDONED)
+            except LegoError as error:
+                self.session.fault(error)
+        if call is None:
+            self.reject(problem)
+        else:
+            self._report(call, sofar.reply, sofar, problem.status, problem.reason)
 
     async def _tell(self, problem: Problem, writer: ReplyWriter) -> None:
         await self.wire.stop_keeping()
@@ -298,4 +303,3 @@ class Exchange:
                 out["at"] = prompt.place.at
         out |= {"spliced": prompt.spliced, "rerendered": prompt.rerendered, "volatile": self.volatile}
         return {key: value for key, value in out.items() if value}
-

@@ -21,7 +21,7 @@ REPETITIONS = 2
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """`empty`, `gold`: (outcome, reward) of each repetition; `log`: the end of the log of the first one that is wrong."""
+    """`empty`, `gold`: (outcome, reward) of each repetition; `log`: the end of the first wrong one's log."""
 
     task: str
     good: bool

@@ -65,7 +65,8 @@ class Site:
 
     def seed_of(self, trial: Trial) -> int:
         """Every attempt of every sample draws its own numbers, the same in every repetition of the run."""
-        text = f"{self.run.config.run.seed}/{self.round.kind}/{self.round.ordinal}/{trial.task_id}/{trial.harness}/{trial.sample}/{trial.attempt}"
+        which_round = f"{self.run.config.run.seed}/{self.round.kind}/{self.round.ordinal}"
+        text = f"{which_round}/{trial.task_id}/{trial.harness}/{trial.sample}/{trial.attempt}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
@@ -124,9 +125,17 @@ class Workshop:
         results = await builder.build(plan(tasks, specs, section), on_event)
         for result in results:
             catalogue.record_image(
-                self.run.store, key=result.key, kind=result.kind, name=result.name, tag=result.tag, status=result.status,
-                log_path=str(result.log_path), seconds=result.seconds, size=result.bytes, reason=result.reason,
-            )  # fmt: skip
+                self.run.store,
+                key=result.key,
+                kind=result.kind,
+                name=result.name,
+                tag=result.tag,
+                status=result.status,
+                log_path=str(result.log_path),
+                seconds=result.seconds,
+                size=result.bytes,
+                reason=result.reason,
+            )
         return results
 
 

@@ -92,7 +92,8 @@ def drop_tokens(store: Store, round_id: int) -> None:
 
 def has_tokens(store: Store, round_id: int) -> bool:
     found = store.value(
-        "SELECT 1 FROM calls c JOIN trials t ON t.id = c.trial_id WHERE t.round_id = ? AND c.completion_ids IS NOT NULL LIMIT 1",
+        "SELECT 1 FROM calls c JOIN trials t ON t.id = c.trial_id"
+        " WHERE t.round_id = ? AND c.completion_ids IS NOT NULL LIMIT 1",
         (round_id,),
     )
     return found is not None
@@ -101,9 +102,9 @@ def has_tokens(store: Store, round_id: int) -> bool:
 def totals(store: Store, round_id: int) -> Row:
     """Sums over the round's recorded calls: calls, sampled tokens, prompt tokens; first and last time."""
     row = store.row(
-        "SELECT count(*) AS calls, coalesce(sum(c.completion_tokens), 0) AS sampled, coalesce(sum(c.prompt_tokens), 0)"
-        " AS prompted, min(c.started_at) AS first, max(c.ended_at) AS last FROM calls c JOIN trials t ON t.id = c.trial_id"
-        " WHERE t.round_id = ? AND c.kind != 'rejected'",
+        "SELECT count(*) AS calls, coalesce(sum(c.completion_tokens), 0) AS sampled,"
+        " coalesce(sum(c.prompt_tokens), 0) AS prompted, min(c.started_at) AS first, max(c.ended_at) AS last"
+        " FROM calls c JOIN trials t ON t.id = c.trial_id WHERE t.round_id = ? AND c.kind != 'rejected'",
         (round_id,),
     )
     assert row is not None

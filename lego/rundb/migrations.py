@@ -28,8 +28,9 @@ CREATE TABLE images (
 ) STRICT;
 
 CREATE TABLE baselines (
-  id INTEGER PRIMARY KEY, task_id TEXT NOT NULL REFERENCES tasks(id), kind TEXT NOT NULL CHECK (kind IN ('empty', 'gold')),
-  at REAL NOT NULL, reward REAL, outcome TEXT NOT NULL, detail TEXT NOT NULL DEFAULT '{}', log BLOB, seconds REAL NOT NULL
+  id INTEGER PRIMARY KEY, task_id TEXT NOT NULL REFERENCES tasks(id),
+  kind TEXT NOT NULL CHECK (kind IN ('empty', 'gold')), at REAL NOT NULL, reward REAL, outcome TEXT NOT NULL,
+  detail TEXT NOT NULL DEFAULT '{}', log BLOB, seconds REAL NOT NULL
 ) STRICT;
 
 CREATE TABLE policies (
@@ -45,8 +46,8 @@ CREATE TABLE rounds (
 ) STRICT;
 
 CREATE TABLE round_tasks (
-  round_id INTEGER NOT NULL REFERENCES rounds(id), position INTEGER NOT NULL, task_id TEXT NOT NULL REFERENCES tasks(id),
-  harness TEXT NOT NULL, PRIMARY KEY (round_id, position)
+  round_id INTEGER NOT NULL REFERENCES rounds(id), position INTEGER NOT NULL,
+  task_id TEXT NOT NULL REFERENCES tasks(id), harness TEXT NOT NULL, PRIMARY KEY (round_id, position)
 ) STRICT;
 
 CREATE TABLE trials (
@@ -85,7 +86,8 @@ CREATE TABLE verdicts (
 CREATE INDEX verdicts_by_trial ON verdicts (trial_id, id);
 
 CREATE TABLE train_steps (
-  step INTEGER PRIMARY KEY, round_id INTEGER NOT NULL UNIQUE REFERENCES rounds(id), kind TEXT NOT NULL CHECK (kind IN ('sft', 'rl')),
+  step INTEGER PRIMARY KEY, round_id INTEGER NOT NULL UNIQUE REFERENCES rounds(id),
+  kind TEXT NOT NULL CHECK (kind IN ('sft', 'rl')),
   policy_from INTEGER NOT NULL REFERENCES policies(version), policy_to INTEGER REFERENCES policies(version),
   status TEXT NOT NULL CHECK (status IN ('open', 'done', 'refused', 'skipped')), reason TEXT NOT NULL DEFAULT '',
   metrics TEXT NOT NULL DEFAULT '{}', worst TEXT NOT NULL DEFAULT '[]', opened_at REAL NOT NULL, closed_at REAL,
@@ -93,15 +95,16 @@ CREATE TABLE train_steps (
 ) STRICT;
 
 CREATE TABLE samples (
-  id INTEGER PRIMARY KEY, step INTEGER NOT NULL REFERENCES train_steps(step), trial_id INTEGER NOT NULL REFERENCES trials(id),
+  id INTEGER PRIMARY KEY, step INTEGER NOT NULL REFERENCES train_steps(step),
+  trial_id INTEGER NOT NULL REFERENCES trials(id),
   verdict_id INTEGER REFERENCES verdicts(id), segment INTEGER NOT NULL, advantage REAL NOT NULL, weight REAL NOT NULL,
   tokens INTEGER NOT NULL, dropped TEXT NOT NULL DEFAULT '', UNIQUE (step, trial_id, segment)
 ) STRICT;
 
 CREATE TABLE evals (
   id INTEGER PRIMARY KEY, round_id INTEGER NOT NULL UNIQUE REFERENCES rounds(id), policy_version INTEGER NOT NULL,
-  at REAL NOT NULL, n INTEGER NOT NULL, passed INTEGER NOT NULL, rate REAL NOT NULL, low REAL NOT NULL, high REAL NOT NULL,
-  detail TEXT NOT NULL DEFAULT '{}'
+  at REAL NOT NULL, n INTEGER NOT NULL, passed INTEGER NOT NULL,
+  rate REAL NOT NULL, low REAL NOT NULL, high REAL NOT NULL, detail TEXT NOT NULL DEFAULT '{}'
 ) STRICT
 """
 

@@ -9,6 +9,9 @@ from lego.rundb.rounds import Round
 from lego.rundb.store import Row, Store
 from lego.rundb.verdicts import LATEST
 
+_SLOTS = "count(DISTINCT task_id || char(31) || harness || char(31) || sample)"
+_VERDICTS = f"({LATEST}) v JOIN trials t ON t.id = v.trial_id WHERE t.round_id = ?"
+
 
 @dataclass(frozen=True)
 class RoundSummary:
@@ -45,15 +48,10 @@ class RoundSummary:
 def summarise(store: Store, round_: Round) -> RoundSummary:
     one = (round_.id,)
     status = _counted(store, "SELECT status AS name, count(*) AS n FROM trials WHERE round_id = ? GROUP BY status", one)
-    slots = int(
-        store.value(
-            "SELECT count(DISTINCT task_id || char(31) || harness || char(31) || sample) FROM trials WHERE round_id = ?",
-            one,
-        )
-    )
+    slots = int(store.value(f"SELECT {_SLOTS} FROM trials WHERE round_id = ?", one))
     verdict = store.row(
         "SELECT count(v.reward) AS verified, coalesce(sum(v.reward = 1.0), 0) AS solved, avg(v.reward) AS reward,"
-        f" coalesce(sum(v.tamper != '[]'), 0) AS tampered FROM ({LATEST}) v JOIN trials t ON t.id = v.trial_id WHERE t.round_id = ?",
+        f" coalesce(sum(v.tamper != '[]'), 0) AS tampered FROM {_VERDICTS}",
         one,
     )
     assert verdict is not None
@@ -65,11 +63,7 @@ def summarise(store: Store, round_: Round) -> RoundSummary:
         one,
     )
     open_slots = int(
-        store.value(
-            "SELECT count(DISTINCT task_id || char(31) || harness || char(31) || sample) FROM trials WHERE round_id = ?"
-            " AND status IN ('pending', 'running')",
-            one,
-        )
+        store.value(f"SELECT {_SLOTS} FROM trials WHERE round_id = ? AND status IN ('pending', 'running')", one)
     )
     return RoundSummary(
         slots=slots,
@@ -90,14 +84,11 @@ def summarise(store: Store, round_: Round) -> RoundSummary:
         seconds=(totals["last"] or 0.0) - (totals["first"] or 0.0),
         endings=_counted(
             store,
-            "SELECT ending AS name, count(*) AS n FROM trials WHERE round_id = ? AND status = 'finished' GROUP BY ending",
+            "SELECT ending AS name, count(*) AS n FROM trials"
+            " WHERE round_id = ? AND status = 'finished' GROUP BY ending",
             one,
         ),
-        outcomes=_counted(
-            store,
-            f"SELECT v.outcome AS name, count(*) AS n FROM ({LATEST}) v JOIN trials t ON t.id = v.trial_id WHERE t.round_id = ? GROUP BY v.outcome",
-            one,
-        ),
+        outcomes=_counted(store, f"SELECT v.outcome AS name, count(*) AS n FROM {_VERDICTS} GROUP BY v.outcome", one),
         faults=faults,
     )
 
@@ -110,6 +101,7 @@ def trial_rows(store: Store, round_id: int) -> list[Row]:
     """One row an attempt, with the latest verdict's reward and outcome; no blobs."""
     return store.rows(
         "SELECT t.id, t.task_id, t.harness, t.sample, t.attempt, t.status, t.fault, t.ending, t.reason, t.seconds,"
-        f" v.reward, v.outcome FROM trials t LEFT JOIN ({LATEST}) v ON v.trial_id = t.id WHERE t.round_id = ? ORDER BY t.id",
+        f" v.reward, v.outcome FROM trials t LEFT JOIN ({LATEST}) v ON v.trial_id = t.id"
+        " WHERE t.round_id = ? ORDER BY t.id",
         (round_id,),
     )

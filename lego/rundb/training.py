@@ -118,7 +118,8 @@ def record_eval(
     detail: Mapping[str, Any],
 ) -> None:
     store.execute(
-        "INSERT INTO evals (round_id, policy_version, at, n, passed, rate, low, high, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO evals (round_id, policy_version, at, n, passed, rate, low, high, detail)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (round_id) DO UPDATE SET at = excluded.at, n = excluded.n, passed = excluded.passed,"
         " rate = excluded.rate, low = excluded.low, high = excluded.high, detail = excluded.detail",
         (round_id, policy_version, now(), n, passed, rate, low, high, to_json(dict(detail))),

@@ -46,7 +46,8 @@ def release(store: Store, trial: Trial) -> None:
         _fenced(store, trial)
         store.execute("DELETE FROM calls WHERE trial_id = ?", (trial.id,))
         store.execute(
-            "UPDATE trials SET status = 'pending', lease_owner = NULL, lease_until = NULL, started_at = NULL WHERE id = ?",
+            "UPDATE trials SET status = 'pending', lease_owner = NULL, lease_until = NULL, started_at = NULL"
+            " WHERE id = ?",
             (trial.id,),
         )
 

@@ -14,7 +14,8 @@ MAX_ATTEMPTS = 3
 
 _WAITING = (
     "SELECT t.id FROM trials t WHERE t.round_id = :round AND t.status = 'finished' AND t.verify_owner IS NULL"
-    " AND t.verify_attempts < :attempts AND NOT EXISTS (SELECT 1 FROM verdicts v WHERE v.trial_id = t.id AND v.outcome != 'error')"
+    " AND t.verify_attempts < :attempts"
+    " AND NOT EXISTS (SELECT 1 FROM verdicts v WHERE v.trial_id = t.id AND v.outcome != 'error')"
 )
 
 

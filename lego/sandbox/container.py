@@ -80,9 +80,18 @@ class Box:
         """Lay entries of any kind, deletions included, after what was put so far."""
         self._entries.extend(entries)
 
-    async def run(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, user: str | None = None,
-                  stdin: bytes = b"", clock: TrialClock | None = None, stop: asyncio.Event | None = None,
-                  on_output: OnOutput | None = None, output_limit: int = 1 << 20) -> Ending:
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bytes = b"",
+        clock: TrialClock | None = None,
+        stop: asyncio.Event | None = None,
+        on_output: OnOutput | None = None,
+        output_limit: int = 1 << 20,
+    ) -> Ending:
         """Start the container with `argv` as its command and wait for its end.
 
         The container is killed when `clock` runs out, `stop` is set, or the disk limit is passed. `on_output` gets
@@ -139,8 +148,10 @@ class Box:
         answer = response.json()
         warnings = [line for line in answer.get("Warnings") or () if "swap" not in line.lower()]
         if warnings and not podman.settings.accept_unenforced_limits:
-            raise SandboxError(f"podman did not take every limit: {'; '.join(warnings)}",
-                               hint="set sandbox.accept_unenforced_limits=true to run without")
+            raise SandboxError(
+                f"podman did not take every limit: {'; '.join(warnings)}",
+                hint="set sandbox.accept_unenforced_limits=true to run without",
+            )
         shown = podman.request("get", f"/containers/{self.name}/json").json()
         self._id = shown["Id"]
         self._pid_file = shown.get("PidFile") or str(self._userdata(podman.paths.runroot) / "pidfile")
@@ -178,8 +189,9 @@ class Box:
 
     # --- watching ----------------------------------------------------------------------------------------------
 
-    async def _watch(self, clock: TrialClock | None, stop: asyncio.Event | None, on_output: OnOutput | None,
-                     output_limit: int) -> Ending:
+    async def _watch(
+        self, clock: TrialClock | None, stop: asyncio.Event | None, on_output: OnOutput | None, output_limit: int
+    ) -> Ending:
         begun = time.monotonic()
         log = LogTail(self._userdata(self.podman.paths.graph) / "ctr.log", output_limit, on_output)
         pid = self._pid()

@@ -69,8 +69,9 @@ class BoxSpec:
     capabilities: Sequence[str] = ()
 
 
-def create_body(podman: Podman, spec: BoxSpec, name: str, argv: Sequence[str], env: Mapping[str, str],
-                user: str) -> str:
+def create_body(
+    podman: Podman, spec: BoxSpec, name: str, argv: Sequence[str], env: Mapping[str, str], user: str
+) -> str:
     """The JSON of a libpod create request. Raises SandboxError when the image is not there."""
     capabilities, limits = podman.capabilities, spec.limits
     image = podman.image(spec.image)
@@ -82,8 +83,13 @@ def create_body(podman: Podman, spec: BoxSpec, name: str, argv: Sequence[str], e
         "entrypoint": [],
         "env": {**spec.env, **env},
         "httpproxy": False,
-        "labels": {reaper.APP: "lego", reaper.OWNER: reaper.Owner.current().tag, reaper.RUN: spec.run_id,
-                   reaper.TRIAL: spec.trial, **spec.labels},
+        "labels": {
+            reaper.APP: "lego",
+            reaper.OWNER: reaper.Owner.current().tag,
+            reaper.RUN: spec.run_id,
+            reaper.TRIAL: spec.trial,
+            **spec.labels,
+        },
         "cap_drop": ["all"],
         "cap_add": list(spec.capabilities),
         "no_new_privileges": True,
@@ -96,8 +102,12 @@ def create_body(podman: Podman, spec: BoxSpec, name: str, argv: Sequence[str], e
         "shm_size": _SHM_SIZE,
         "log_configuration": {"driver": "k8s-file", "size": _LOG_SIZE},
         # Naming one limit drops every default, and a limit above the host's own is refused.
-        "r_limits": [_rlimit("NOFILE", capabilities.nofile), _rlimit("NPROC", capabilities.nproc),
-                     _rlimit("FSIZE", limits.file_size), _rlimit("CORE", 0)],
+        "r_limits": [
+            _rlimit("NOFILE", capabilities.nofile),
+            _rlimit("NPROC", capabilities.nproc),
+            _rlimit("FSIZE", limits.file_size),
+            _rlimit("CORE", 0),
+        ],
         "mounts": mounts,
     }
     if user:
@@ -117,14 +127,20 @@ def create_body(podman: Podman, spec: BoxSpec, name: str, argv: Sequence[str], e
         # The engine's own image mounts fail under an id mapping.
         mounts += [_bind(str(podman.mount_image(each.image)), each.target) for each in spec.image_mounts]
     else:
-        body["image_volumes"] = [{"source": podman.image(each.image).id, "destination": each.target, "rw": False}
-                                 for each in spec.image_mounts]
+        body["image_volumes"] = [
+            {"source": podman.image(each.image).id, "destination": each.target, "rw": False}
+            for each in spec.image_mounts
+        ]
     return json.dumps(body)
 
 
 def _bind(source: str, target: str) -> dict[str, Any]:
-    return {"type": "bind", "source": source, "destination": target,
-            "options": ["ro", "rbind", "rprivate", "nosuid", "nodev"]}
+    return {
+        "type": "bind",
+        "source": source,
+        "destination": target,
+        "options": ["ro", "rbind", "rprivate", "nosuid", "nodev"],
+    }
 
 
 def _rlimit(kind: str, value: int) -> dict[str, Any]:

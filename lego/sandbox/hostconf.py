@@ -38,15 +38,29 @@ def candidates(runtime: str) -> list[HostConf]:
     if fuse and os.access("/dev/fuse", os.R_OK | os.W_OK):
         programs.append(fuse)
     nofile, nproc = _ulimit(resource.RLIMIT_NOFILE), _ulimit(resource.RLIMIT_NPROC)
-    return [HostConf(path, manager, program, nofile, nproc)
-            for program in programs for manager in managers for path in runtimes]
+    return [
+        HostConf(path, manager, program, nofile, nproc)
+        for program in programs
+        for manager in managers
+        for path in runtimes
+    ]
 
 
 def environment(paths: StorePaths, conf: Path) -> dict[str, str]:
     """The environment podman runs in: this process's, less what would point it at another store or service."""
-    env = {key: value for key, value in os.environ.items()
-           if key not in ("CONTAINER_HOST", "CONTAINER_CONNECTION", "CONTAINERS_CONF_OVERRIDE", "STORAGE_DRIVER",
-                          "STORAGE_OPTS", "NOTIFY_SOCKET")}
+    env = {
+        key: value
+        for key, value in os.environ.items()
+        if key
+        not in (
+            "CONTAINER_HOST",
+            "CONTAINER_CONNECTION",
+            "CONTAINERS_CONF_OVERRIDE",
+            "STORAGE_DRIVER",
+            "STORAGE_OPTS",
+            "NOTIFY_SOCKET",
+        )
+    }
     env["CONTAINERS_CONF"] = str(conf / "containers.conf")
     env["CONTAINERS_STORAGE_CONF"] = str(conf / "storage.conf")
     if os.geteuid() != 0:

@@ -68,7 +68,7 @@ class LogTail:
         head, tail = self._head[stream], self._tail[stream]
         room = self._half - len(head)
         head += content[:room] if room > 0 else b""
-        tail += content[max(room, 0):]
+        tail += content[max(room, 0) :]
         over = len(tail) - self._half
         if over > 0:
             del tail[:over]

@@ -70,8 +70,10 @@ def store_paths(store: Path | None) -> StorePaths:
         paths.run.chmod(0o711)
         paths.sockets.chmod(0o711)
     except OSError as error:
-        raise SandboxError(f"the podman store {home} cannot be created: {error}",
-                           hint=f"set sandbox.store or {STORE_VARIABLE} to a folder you can write") from error
+        raise SandboxError(
+            f"the podman store {home} cannot be created: {error}",
+            hint=f"set sandbox.store or {STORE_VARIABLE} to a folder you can write",
+        ) from error
     return paths
 
 
@@ -91,5 +93,7 @@ def _runtime_base() -> Path:
             continue
         if stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o022:
             return base
-    raise SandboxError("no private folder for sockets: " + ", ".join(map(str, candidates)),
-                       hint="set XDG_RUNTIME_DIR to a folder of yours, mode 0700, with a short path")
+    raise SandboxError(
+        "no private folder for sockets: " + ", ".join(map(str, candidates)),
+        hint="set XDG_RUNTIME_DIR to a folder of yours, mode 0700, with a short path",
+    )

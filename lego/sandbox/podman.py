@@ -115,7 +115,8 @@ class Podman:
             raise SandboxError(
                 "this host cannot enforce memory and process limits on containers"
                 + (" (rootless on cgroup v1)" if capabilities.rootless and capabilities.cgroup_version == "v1" else ""),
-                hint="run as root, boot with cgroup v2, or set sandbox.accept_unenforced_limits=true")
+                hint="run as root, boot with cgroup v2, or set sandbox.accept_unenforced_limits=true",
+            )
         return cls(settings, paths, capabilities)
 
     def __enter__(self) -> Podman:
@@ -128,8 +129,9 @@ class Podman:
         """The command line of a podman command on this store; run it with `env`."""
         return ["podman", *args]
 
-    def cli(self, *args: str, input: bytes | None = None, timeout: float | None = None,
-            check: bool = True) -> subprocess.CompletedProcess[bytes]:
+    def cli(
+        self, *args: str, input: bytes | None = None, timeout: float | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[bytes]:
         """Run a podman command on this store.
 
         Raises SandboxError with podman's last line of complaint when it fails (and `check`) or exceeds `timeout`
@@ -148,8 +150,16 @@ class Podman:
             client = self._local.client = PodmanClient(base_url=f"http+unix://{self.socket}", timeout=120)
         return client
 
-    def request(self, method: str, path: str, *, params: Mapping[str, Any] | None = None, data: Any = None,
-                allow: Sequence[int] = (), timeout: float = 120.0) -> Any:
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        data: Any = None,
+        allow: Sequence[int] = (),
+        timeout: float = 120.0,
+    ) -> Any:
         """One libpod REST request; the service is restarted if it died. Returns the response.
 
         `allow` lists statuses of 400 and above that are the caller's to judge. Raises SandboxError otherwise.
@@ -212,8 +222,10 @@ class Podman:
         """Raises SandboxError when the store's file system has less free space than the reserve."""
         free = shutil.disk_usage(self.paths.graph).free
         if free < self.settings.disk_reserve:
-            raise SandboxError(f"only {free / _GIB:.1f} GiB free under {self.paths.store}",
-                               hint="free some space (lego gc), or lower sandbox.disk_reserve")
+            raise SandboxError(
+                f"only {free / _GIB:.1f} GiB free under {self.paths.store}",
+                hint="free some space (lego gc), or lower sandbox.disk_reserve",
+            )
 
     def close(self) -> None:
         """Stop the service. Containers that are still there are left to the reaper."""
@@ -244,8 +256,13 @@ class Podman:
             # The service leaves by itself when idle, so a killed owner leaves nothing behind for long; its own
             # session keeps Ctrl-C from reaching it before the trials in flight are closed.
             self._service = subprocess.Popen(
-                self.argv("system", "service", "--time", str(_IDLE), f"unix://{self.socket}"), env=self.env,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+                self.argv("system", "service", "--time", str(_IDLE), f"unix://{self.socket}"),
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
             deadline = time.monotonic() + 20
             while not self.socket.exists():
                 if self._service.poll() is not None:
@@ -260,12 +277,24 @@ class Podman:
             threading.Thread(target=_drain, args=(stderr,), daemon=True).start()
 
 
-def run_podman(env: Mapping[str, str], args: Sequence[str], *, input: bytes | None = None,
-               timeout: float | None = None, check: bool = True) -> subprocess.CompletedProcess[bytes]:
+def run_podman(
+    env: Mapping[str, str],
+    args: Sequence[str],
+    *,
+    input: bytes | None = None,
+    timeout: float | None = None,
+    check: bool = True,
+) -> subprocess.CompletedProcess[bytes]:
     """Run podman in `env`; see Podman.cli."""
     try:
-        done = subprocess.run(["podman", *args], env=dict(env), input=input, capture_output=True, timeout=timeout,
-                              stdin=subprocess.DEVNULL if input is None else None)
+        done = subprocess.run(
+            ["podman", *args],
+            env=dict(env),
+            input=input,
+            capture_output=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL if input is None else None,
+        )
     except subprocess.TimeoutExpired as error:
         raise SandboxError(f"podman {args[0]} did not finish in {timeout:.0f} s") from error
     except OSError as error:
@@ -278,8 +307,17 @@ def run_podman(env: Mapping[str, str], args: Sequence[str], *, input: bytes | No
 def _probed(settings: PodmanSettings, paths: StorePaths) -> Capabilities:
     version = run_podman(os.environ, ["--version"]).stdout.decode().split()[-1]
     ways = hostconf.candidates(settings.runtime)
-    key = json.dumps([probe.VERSION, version, boot_id(), os.geteuid(), settings.runtime, [asdict(way) for way in ways],
-                      hostconf.init_available()])
+    key = json.dumps(
+        [
+            probe.VERSION,
+            version,
+            boot_id(),
+            os.geteuid(),
+            settings.runtime,
+            [asdict(way) for way in ways],
+            hostconf.init_available(),
+        ]
+    )
     cache = paths.store / "capabilities.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(cache.read_text())
@@ -288,8 +326,9 @@ def _probed(settings: PodmanSettings, paths: StorePaths) -> Capabilities:
             hostconf.write(paths, _conf_of(capabilities), paths.conf)
             return capabilities
     if not ways:
-        raise SandboxError(f"no OCI runtime found for sandbox.runtime={settings.runtime}",
-                           hint="apt install crun or runc")
+        raise SandboxError(
+            f"no OCI runtime found for sandbox.runtime={settings.runtime}", hint="apt install crun or runc"
+        )
     found = probe.first_working(paths, ways)
     capabilities = Capabilities(version=version, init=hostconf.init_available(), **found)
     hostconf.write(paths, _conf_of(capabilities), paths.conf)
@@ -300,8 +339,13 @@ def _probed(settings: PodmanSettings, paths: StorePaths) -> Capabilities:
 
 
 def _conf_of(capabilities: Capabilities) -> HostConf:
-    return HostConf(capabilities.runtime, capabilities.cgroup_manager, capabilities.mount_program,
-                    capabilities.nofile, capabilities.nproc)
+    return HostConf(
+        capabilities.runtime,
+        capabilities.cgroup_manager,
+        capabilities.mount_program,
+        capabilities.nofile,
+        capabilities.nproc,
+    )
 
 
 @contextlib.contextmanager

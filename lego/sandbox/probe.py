@@ -59,10 +59,19 @@ def _describe(env: Mapping[str, str], way: HostConf, notes: tuple[str, ...]) -> 
     image_mount = _start(env, "--mount", f"type=image,source={IMAGE},destination=/opt/x") is None
     mapping = f"0:{MAP_START}:{MAP_SIZE}"
     user_namespace = not rootless and _start(env, "--uidmap", mapping, "--gidmap", mapping) is None
-    return {"rootless": rootless, "runtime": way.runtime, "cgroup_version": info["cgroupVersion"],
-            "cgroup_manager": way.cgroup_manager, "mount_program": way.mount_program, "nofile": way.nofile,
-            "nproc": way.nproc, "limits": limits, "user_namespace": user_namespace, "image_mount": image_mount,
-            "notes": notes}
+    return {
+        "rootless": rootless,
+        "runtime": way.runtime,
+        "cgroup_version": info["cgroupVersion"],
+        "cgroup_manager": way.cgroup_manager,
+        "mount_program": way.mount_program,
+        "nofile": way.nofile,
+        "nproc": way.nproc,
+        "limits": limits,
+        "user_namespace": user_namespace,
+        "image_mount": image_mount,
+        "notes": notes,
+    }
 
 
 def _start(env: Mapping[str, str], *options: str, limits: tuple[int, int] | None = None) -> str | None:
@@ -72,9 +81,27 @@ def _start(env: Mapping[str, str], *options: str, limits: tuple[int, int] | None
         if done.returncode != 0:
             return _reason(done)
     container = f"lego-probe-{os.getpid()}-{os.urandom(4).hex()}"
-    done = _podman(env, "run", "--detach", "--name", container, "--network", "none", "--cap-drop", "all",
-                   "--security-opt", "no-new-privileges", "--pull", "never", "--label", f"{reaper.APP}=lego",
-                   "--label", f"{reaper.OWNER}={reaper.Owner.current().tag}", *options, IMAGE)
+    done = _podman(
+        env,
+        "run",
+        "--detach",
+        "--name",
+        container,
+        "--network",
+        "none",
+        "--cap-drop",
+        "all",
+        "--security-opt",
+        "no-new-privileges",
+        "--pull",
+        "never",
+        "--label",
+        f"{reaper.APP}=lego",
+        "--label",
+        f"{reaper.OWNER}={reaper.Owner.current().tag}",
+        *options,
+        IMAGE,
+    )
     if done.returncode != 0:
         _podman(env, "rm", "--force", "--ignore", "--time", "0", container)
         return _reason(done)
@@ -98,8 +125,11 @@ def _image() -> bytes:
         raise SandboxError(f"no probe program for a {name} machine", hint="x86_64 and aarch64 are supported")
     machine, code = _CODE[name]
     base, size = 0x400000, 64 + 56 + len(code)
-    header = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack(
-        "<HHIQQQIHHHHHH", 2, machine, 1, base + 120, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    header = (
+        b"\x7fELF\x02\x01\x01"
+        + bytes(9)
+        + struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, base + 120, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    )
     program = struct.pack("<IIQQQQQQ", 1, 5, 0, base, base, size, size, 0x1000)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:

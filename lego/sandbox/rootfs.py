@@ -105,6 +105,7 @@ def main() -> None:
 
 # --- resolving inside the root ---------------------------------------------------------------------------------
 
+
 class _Walker:
     """Open folders of a root by path; links are resolved as the container would see them."""
 
@@ -175,6 +176,7 @@ class _Walker:
 
 # --- laying files in -------------------------------------------------------------------------------------------
 
+
 def _lay(job: LayJob) -> None:
     uid, gid = _ids(job.merged, job.owner)
     # The storage library gives imported images a root folder nobody may write; images elsewhere have 0755, and root
@@ -183,8 +185,10 @@ def _lay(job: LayJob) -> None:
         os.chmod(job.merged, 0o755)
     with _Walker(job.merged, create=(uid + job.shift, gid + job.shift)) as walker:
         for entry in job.entries:
-            owner = ((uid if entry.uid is None else entry.uid) + job.shift,
-                     (gid if entry.gid is None else entry.gid) + job.shift)
+            owner = (
+                (uid if entry.uid is None else entry.uid) + job.shift,
+                (gid if entry.gid is None else entry.gid) + job.shift,
+            )
             try:
                 with walker.parent(entry.path) as (folder, name):
                     _lay_one(folder, name, entry, owner)
@@ -273,6 +277,7 @@ def _rows(merged: str, path: str) -> list[list[str]]:
 
 # --- reading out -----------------------------------------------------------------------------------------------
 
+
 def _read(merged: str, path: str, cap: int) -> bytes | None:
     """A regular file's first `cap` bytes; None where there is none. Links inside the root are followed."""
     try:
@@ -312,8 +317,9 @@ def _links_above(merged: str, rel: str) -> bool:
     return any(os.path.islink(os.path.join(merged, *parts[:count])) for count in range(1, len(parts)))
 
 
-def _visit(job: ChangesJob, upper: str, merged: str, path: str, found: Changes, budget: list[int],
-           whole: bool = False) -> None:
+def _visit(
+    job: ChangesJob, upper: str, merged: str, path: str, found: Changes, budget: list[int], whole: bool = False
+) -> None:
     """`whole`: the upper folder above hides the image's; what is there now is all there is."""
     if path in job.skip:
         return
@@ -348,8 +354,15 @@ def _visit(job: ChangesJob, upper: str, merged: str, path: str, found: Changes, 
             for name in sorted(set(_lower_names(job.lowers, path)) - set(names)):
                 _deleted(job, f"{path}/{name}", found)
         for name in names:
-            _visit(job, os.path.join(upper, name), os.path.join(merged, name), f"{path.rstrip('/')}/{name}", found,
-                   budget, whole)
+            _visit(
+                job,
+                os.path.join(upper, name),
+                os.path.join(merged, name),
+                f"{path.rstrip('/')}/{name}",
+                found,
+                budget,
+                whole,
+            )
     else:
         found.entries.append(Entry(path, "special", mode, b"", *ids, existed=existed))
 

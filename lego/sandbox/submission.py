@@ -29,17 +29,54 @@ DropReason = Literal["protected", "reserved", "cache", "vcs", "build", "special"
 RESERVED = ("/logs/verifier", "/tests", "/solution")
 """The verifier's own places; whatever an agent leaves there is dropped and recorded."""
 
-ALWAYS_PROTECTED = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "sitecustomize.py", "usercustomize.py",
-                    "*.pth", ".github/", ".gitlab-ci.yml")
+ALWAYS_PROTECTED = (
+    "conftest.py",
+    "pytest.ini",
+    ".pytest.ini",
+    "tox.ini",
+    "sitecustomize.py",
+    "usercustomize.py",
+    "*.pth",
+    ".github/",
+    ".gitlab-ci.yml",
+)
 """Files that steer how tests are found and run; gitwildmatch, relative to a root."""
 
 _VCS = frozenset((".git", ".hg", ".svn", ".bzr", ".jj"))
-_CACHES = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox",
-                     ".cache", ".venv", "venv", "node_modules", ".eggs"))
+_CACHES = frozenset(
+    (
+        "__pycache__",
+        ".pytest_cache",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        ".tox",
+        ".nox",
+        ".cache",
+        ".venv",
+        "venv",
+        "node_modules",
+        ".eggs",
+    )
+)
 _BUILT = frozenset(("build", "dist", "htmlcov"))
 _BUILT_SUFFIXES = (".so", ".egg-info", ".dist-info", ".o", ".whl", ".egg")
-_OUTSIDE = frozenset(("/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp", "/logs", "/etc/hosts", "/etc/hostname",
-                      "/etc/resolv.conf", "/etc/mtab", "/.containerenv"))
+_OUTSIDE = frozenset(
+    (
+        "/proc",
+        "/sys",
+        "/dev",
+        "/run",
+        "/tmp",
+        "/var/tmp",
+        "/logs",
+        "/etc/hosts",
+        "/etc/hostname",
+        "/etc/resolv.conf",
+        "/etc/mtab",
+        "/.containerenv",
+    )
+)
 _VERSION = 1
 
 
@@ -65,8 +102,10 @@ class Submission:
         index = {
             "version": _VERSION,
             "roots": [_name(root) for root in self.roots],
-            "entries": [[_name(e.path), e.kind, e.mode, e.uid, e.gid, e.existed,
-                         base64.b64encode(e.data).decode()] for e in self.entries],
+            "entries": [
+                [_name(e.path), e.kind, e.mode, e.uid, e.gid, e.existed, base64.b64encode(e.data).decode()]
+                for e in self.entries
+            ],
             "dropped": [[_name(d.path), d.reason, d.how] for d in self.dropped],
         }
         return json.dumps(index, separators=(",", ":")).encode()
@@ -103,8 +142,10 @@ class Submission:
             index = json.loads(gzip.decompress(data))
             if index["version"] != _VERSION:
                 raise SandboxError(f"the stored submission has version {index['version']}, not {_VERSION}")
-            entries = tuple(Entry(_path(p), kind, mode, base64.b64decode(content), uid, gid, existed)
-                            for p, kind, mode, uid, gid, existed, content in index["entries"])
+            entries = tuple(
+                Entry(_path(p), kind, mode, base64.b64decode(content), uid, gid, existed)
+                for p, kind, mode, uid, gid, existed, content in index["entries"]
+            )
             dropped = tuple(Dropped(_path(p), reason, how) for p, reason, how in index["dropped"])
             return cls(tuple(_path(root) for root in index["roots"]), entries, dropped)
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
@@ -116,8 +157,14 @@ def task_roots(podman: Podman, task: Task, image: str) -> tuple[str, ...]:
     return task.environment.roots or (task.environment.workdir or podman.image(image).workdir,)
 
 
-async def collect(box: Box, roots: Sequence[str], *, protected: Sequence[str] = (),
-                  gold_paths: Sequence[str] = (), trusted: bool = False) -> Submission:
+async def collect(
+    box: Box,
+    roots: Sequence[str],
+    *,
+    protected: Sequence[str] = (),
+    gold_paths: Sequence[str] = (),
+    trusted: bool = False,
+) -> Submission:
     """The submission of a box whose command has ended.
 
     `protected`: gitwildmatch patterns relative to a root; ALWAYS_PROTECTED is added. `gold_paths`: paths relative to
@@ -140,8 +187,9 @@ async def collect(box: Box, roots: Sequence[str], *, protected: Sequence[str] = 
 class _Sieve:
     """Sorts changes into kept and dropped."""
 
-    def __init__(self, roots: tuple[str, ...], protected: GitIgnoreSpec, gold: frozenset[str],
-                 laid: Mapping[str, File]) -> None:
+    def __init__(
+        self, roots: tuple[str, ...], protected: GitIgnoreSpec, gold: frozenset[str], laid: Mapping[str, File]
+    ) -> None:
         self._roots, self._protected, self._gold, self._laid = roots, protected, gold, laid
         self._laid_folders = {folder for path in laid for folder in _folders(path)}
         self._dropped_folders: set[str] = set()
@@ -159,7 +207,8 @@ class _Sieve:
             return
         existed = entry.existed or laid is not None
         how: Literal["added", "modified", "deleted"] = (
-            "deleted" if entry.kind == "deleted" else "modified" if existed else "added")
+            "deleted" if entry.kind == "deleted" else "modified" if existed else "added"
+        )
         reason = self._reason(entry, existed)
         if reason is None:
             self.kept.append(entry)
@@ -187,7 +236,7 @@ class _Sieve:
         if entry.kind == "special" or path in self._roots:
             return "special"
         root = next(root for root in self._roots if _under(path, root))
-        rel = path[len(root.rstrip("/")):].strip("/")
+        rel = path[len(root.rstrip("/")) :].strip("/")
         parts = rel.split("/")
         if any(part in _VCS for part in parts):
             return "vcs"
@@ -206,7 +255,7 @@ class _Sieve:
 def _folders(path: str) -> list[str]:
     """The folders above an absolute path, nearest first, the root excluded."""
     found = []
-    while (path := path.rpartition("/")[0]):
+    while path := path.rpartition("/")[0]:
         found.append(path)
     return found
 

@@ -58,9 +58,21 @@ class Prompt:
     ) -> Call:
         """Enter the finished call into `tree`. `reply` is what the harness was sent, minted tool-call ids and all."""
         return tree.add(
-            self.parent, self.shared, self.added_ids, completion_ids, logprobs, finish,
-            place=self.place, messages=self.messages, tools=self.tools, reply=reply, seq=seq, fate=fate, kind=kind,
-            sampler=sampler, policy_version=policy_version,
+            self.parent,
+            self.shared,
+            self.added_ids,
+            completion_ids,
+            logprobs,
+            finish,
+            place=self.place,
+            messages=self.messages,
+            tools=self.tools,
+            reply=reply,
+            seq=seq,
+            fate=fate,
+            kind=kind,
+            sampler=sampler,
+            policy_version=policy_version,
         )
 
 
@@ -85,9 +97,7 @@ def compose(
     if history == "raw" and isinstance(place, Continue):
         call = place.call
         parent_ids = tree.full_ids(call)
-        added = rendering.extend(
-            parent_ids[: call.prompt_length], parent_ids[call.prompt_length :], place.tail, tools
-        )
+        added = rendering.extend(parent_ids[: call.prompt_length], parent_ids[call.prompt_length :], place.tail, tools)
         if added is not None:
             ids = np.concatenate([parent_ids, as_ids(added)])
             return Prompt(ids, call, call.length, "continued", *request, superseded=place.superseded)

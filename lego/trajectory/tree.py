@@ -154,8 +154,7 @@ class CallTree:
             raise TrajectoryError("a request without messages")
         walk = self._history.walk(messages, tools)
         superseded = tuple(
-            seq for seq in walk.passed_over
-            if self._calls[seq].fate is Fate.DELIVERED and seq not in self._continued
+            seq for seq in walk.passed_over if self._calls[seq].fate is Fate.DELIVERED and seq not in self._continued
         )
         if walk.call is not None:
             return Continue(self._calls[walk.call], tuple(messages[walk.tail :]), superseded)
@@ -258,7 +257,7 @@ class CallTree:
         while node is not None:
             if limit > node.shared or node is call:
                 steps.append((node, max(0, limit - node.prompt_length)))
-                limit = min(limit, node.shared)
+                limit = node.shared
             node = self._calls[node.parent_id] if node.parent_id is not None else None
         return steps[::-1]
 

@@ -54,8 +54,17 @@ class _Run:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-async def verify(podman: Podman, task: Task, image: str, candidate: Candidate, limits: Limits,
-                 timeout: float | None = None, *, run_id: str = "", trial: str = "") -> Verdict:
+async def verify(
+    podman: Podman,
+    task: Task,
+    image: str,
+    candidate: Candidate,
+    limits: Limits,
+    timeout: float | None = None,
+    *,
+    run_id: str = "",
+    trial: str = "",
+) -> Verdict:
     """Grade a submission by the task's hidden tests in a fresh container without network.
 
     `timeout` in seconds of wall clock; None means what the task says. Infrastructure faults come back as outcome
@@ -70,14 +79,27 @@ async def verify(podman: Podman, task: Task, image: str, candidate: Candidate, l
         controlled = run.reward is None and run.ending.reason != "lost"
         control = await bench.control() if controlled else None
     except SandboxError as error:
-        return Verdict("error", None, {"reason": error.message, "fault": error.fault}, trust=TRUST,
-                       seconds=time.monotonic() - begun)
+        return Verdict(
+            "error",
+            None,
+            {"reason": error.message, "fault": error.fault},
+            trust=TRUST,
+            seconds=time.monotonic() - begun,
+        )
     verdict = _judge(run, controlled, control)
     return replace(verdict, tamper=findings(submission), trust=TRUST, log=run.log, seconds=time.monotonic() - begun)
 
 
-async def oracle_submission(podman: Podman, task: Task, image: str, limits: Limits, timeout: float | None = None, *,
-                            run_id: str = "", trial: str = "") -> Submission:
+async def oracle_submission(
+    podman: Podman,
+    task: Task,
+    image: str,
+    limits: Limits,
+    timeout: float | None = None,
+    *,
+    run_id: str = "",
+    trial: str = "",
+) -> Submission:
     """What the task's own solution changes: its verification is the oracle, its paths are never protected.
 
     Raises VerifierError where the task has no solution or it does not end in time, SandboxError where podman fails.
@@ -94,24 +116,30 @@ async def _submission(bench: _Bench, candidate: Candidate) -> Submission:
 class _Bench:
     """One task's fresh containers."""
 
-    def __init__(self, podman: Podman, task: Task, image: str, limits: Limits, timeout: float, run_id: str,
-                 trial: str) -> None:
+    def __init__(
+        self, podman: Podman, task: Task, image: str, limits: Limits, timeout: float, run_id: str, trial: str
+    ) -> None:
         self._podman, self._task, self._image = podman, task, image
         self._limits, self._timeout, self._run_id, self._trial = limits, timeout, run_id, trial
 
     async def gold(self) -> Submission:
         task = self._task
         if "solve.sh" not in task.solution:
-            raise VerifierError(f"task {task.id} has no solution/solve.sh", fault="task",
-                                hint="a task without a solution cannot be checked, and is not trained on")
+            raise VerifierError(
+                f"task {task.id} has no solution/solve.sh",
+                fault="task",
+                hint="a task without a solution cannot be checked, and is not trained on",
+            )
         async with open_box(self._podman, self._spec(task.agent_user or "", "oracle")) as box:
             box.put(_under("/solution", task.solution, "solve.sh"))
             box.lay([Entry("/logs/agent", "dir", 0o777)])
             env = {"DEBIAN_FRONTEND": "noninteractive", **task.solution_env}
             ending = await box.run(["/solution/solve.sh"], env=env, clock=TrialClock(self._timeout))
             if ending.reason != "exit":
-                raise VerifierError(f"the solution of task {task.id} did not end by itself: {ending.reason}",
-                                    fault="infra" if ending.reason == "lost" else "task")
+                raise VerifierError(
+                    f"the solution of task {task.id} did not end by itself: {ending.reason}",
+                    fault="infra" if ending.reason == "lost" else "task",
+                )
             return await collect(box, task_roots(self._podman, task, self._image), trusted=True)
 
     async def tests(self, submission: Submission) -> _Run:
@@ -150,9 +178,18 @@ class _Bench:
 
     def _spec(self, user: str, kind: str, capabilities: Sequence[str] = ()) -> BoxSpec:
         environment = self._task.environment
-        return BoxSpec(self._image, self._limits, env=environment.env, user=user, workdir=environment.workdir,
-                       workspace=environment.workspace, run_id=self._run_id, trial=self._trial,
-                       labels={"lego.kind": kind}, capabilities=capabilities)
+        return BoxSpec(
+            self._image,
+            self._limits,
+            env=environment.env,
+            user=user,
+            workdir=environment.workdir,
+            workspace=environment.workspace,
+            run_id=self._run_id,
+            trial=self._trial,
+            labels={"lego.kind": kind},
+            capabilities=capabilities,
+        )
 
 
 def _judge(run: _Run, controlled: bool, control: str | None) -> Verdict:
@@ -171,5 +208,7 @@ def _judge(run: _Run, controlled: bool, control: str | None) -> Verdict:
 
 def _under(folder: str, tree: Tree, script: str) -> dict[str, File]:
     """A tree's files below an absolute folder, the script executable."""
-    return {f"{folder}/{path}": replace(file, mode=file.mode | 0o555) if path == script else file
-            for path, file in tree.items()}
+    return {
+        f"{folder}/{path}": replace(file, mode=file.mode | 0o555) if path == script else file
+        for path, file in tree.items()
+    }

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 REWARD_JSON, REWARD_TEXT = "/logs/verifier/reward.json", "/logs/verifier/reward.txt"
 TEST_LOG = "/logs/verifier/test-stdout.txt"
 
-TRUST = ("harbor: the reward file is written by the task's own test.sh in a fresh container without network; exit code "
-         "and output prove nothing. Code under test runs beside the tests there, so a task is as hard to cheat as its "
-         "test.sh makes it.")
+TRUST = (
+    "harbor: the reward file is written by the task's own test.sh in a fresh container without network; exit code "
+    "and output prove nothing. Code under test runs beside the tests there, so a task is as hard to cheat as its "
+    "test.sh makes it."
+)
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,7 @@ def qwen3_windowed(_: Path) -> PreTrainedModel:
 
 
 def qwen3_next(_: Path) -> PreTrainedModel:
-    linear = dict(
-        linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=8, linear_value_head_dim=8
-    )
+    linear = dict(linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=8, linear_value_head_dim=8)
     config = Qwen3NextConfig(
         **SMALL, **EXPERTS, **linear, num_hidden_layers=4, shared_expert_intermediate_size=16, initializer_range=0.2
     )

@@ -136,13 +136,20 @@ class Ran:
     files: Mapping[str, bytes | None]
 
 
-async def run_sealed(podman: Podman, image: str, launch: Launch, sockets: Path,
-                     workspace: Mapping[str, bytes] | None = None) -> Ran:
+async def run_sealed(
+    podman: Podman, image: str, launch: Launch, sockets: Path, workspace: Mapping[str, bytes] | None = None
+) -> Ran:
     """Run a launch as uid 1000 in a sealed box, as a trial does."""
     laid = {path: File(data) for path, data in (workspace or {}).items()} | dict(launch.files)
     sockets.chmod(0o755)
-    spec = BoxSpec(image=image, user="1000:1000", workdir="/app", workspace=laid, mounts=[Mount(str(sockets), INSIDE)],
-                   image_mounts=[ImageMount(*launch.image_mount)])
+    spec = BoxSpec(
+        image=image,
+        user="1000:1000",
+        workdir="/app",
+        workspace=laid,
+        mounts=[Mount(str(sockets), INSIDE)],
+        image_mounts=[ImageMount(*launch.image_mount)],
+    )
     async with open_box(podman, spec) as box:
         ending = await box.run(launch.argv, env=launch.env, stdin=launch.stdin or b"", clock=TrialClock(120))
         files = await box.read(list(workspace)) if workspace else {}

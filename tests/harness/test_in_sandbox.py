@@ -26,8 +26,11 @@ def values(instruction: str, **changes: object) -> LaunchValues:
 @pytest.mark.parametrize("name", ["tiny-agent", "mini-swe-agent", "mini-swe-agent-text"])
 async def test_solves_a_trivial_task_unmodified(name, podman, runtime, bare_image, sockets):
     spec, tag = load_spec(name), await runtime(name)
-    script = [spec.script_turn(DemoStep("cat animal.txt", content="Look first.")), spec.script_turn(DemoStep(FIX)),
-              spec.submit_turn()]
+    script = [
+        spec.script_turn(DemoStep("cat animal.txt", content="Look first.")),
+        spec.script_turn(DemoStep(FIX)),
+        spec.submit_turn(),
+    ]
     launch = render(spec, values("Fix the animal. {token} -c \"quoted\"\nAnd 'this'."), tag)
     with serve(sockets, script) as canned:
         ran = await run_sealed(podman, bare_image, launch, sockets, {"/app/animal.txt": b"a mat\n"})
@@ -94,10 +97,16 @@ async def test_tiny_agent_ends_with_a_code_for_each_ending(podman, runtime, bare
 
 
 async def test_tiny_agent_keeps_going_after_bad_calls(podman, runtime, bare_image, sockets):
-    answers = [call("bash", '{"command": "ec'), call("bash", "[1]"), call("bash", '{"command": 3}'),
-               call("fly", "{}"), call("bash", '{"command": "echo a\\u0000b"}'),
-               call("bash", '{"command": "printf \'\\\\377\'; exit 7"}'),
-               call("bash", '{"command": "yes | head -c 9000"}'), call("submit", "not json")]
+    answers = [
+        call("bash", '{"command": "ec'),
+        call("bash", "[1]"),
+        call("bash", '{"command": 3}'),
+        call("fly", "{}"),
+        call("bash", '{"command": "echo a\\u0000b"}'),
+        call("bash", '{"command": "printf \'\\\\377\'; exit 7"}'),
+        call("bash", '{"command": "yes | head -c 9000"}'),
+        call("submit", "not json"),
+    ]
     ran, canned = await tiny(podman, runtime, bare_image, sockets, answers, max_turns=20)
     assert ran.code == 0, ran.output
     said = [message["content"] for message in canned.requests[-1]["messages"] if message["role"] == "tool"]
@@ -123,15 +132,19 @@ async def test_tiny_agent_streams(podman, runtime, bare_image, sockets):
     launch = render(spec, values("t"), tag)
     at = launch.argv.index("--model")
     streaming = type(launch)((*launch.argv[:at], "--stream", "yes", *launch.argv[at:]), launch.env, launch.image_mount)
-    both = Message(role="assistant", content="Two at once: é",
-                   tool_calls=(ToolCall("", "bash", '{"command": "echo one"}'),
-                               ToolCall("", "bash", '{"command": "echo two"}')))
+    both = Message(
+        role="assistant",
+        content="Two at once: é",
+        tool_calls=(ToolCall("", "bash", '{"command": "echo one"}'), ToolCall("", "bash", '{"command": "echo two"}')),
+    )
     with serve(sockets, [both, spec.submit_turn()]) as canned:
         ran = await run_sealed(podman, bare_image, streaming, sockets)
     assert ran.code == 0, ran.output
     reply, one, two = canned.requests[1]["messages"][1:]
     assert reply["content"] == "Two at once: é"
-    assert [c["function"]["arguments"] for c in reply["tool_calls"]] == ['{"command": "echo one"}',
-                                                                       '{"command": "echo two"}']
+    assert [c["function"]["arguments"] for c in reply["tool_calls"]] == [
+        '{"command": "echo one"}',
+        '{"command": "echo two"}',
+    ]
     assert (one["tool_call_id"], one["content"]) == ("call_0_0", "one")
     assert (two["tool_call_id"], two["content"]) == ("call_0_1", "two")

@@ -8,8 +8,16 @@ from lego.errors import HarnessError
 from lego.harness.launch import MAX_ARGUMENT, LaunchValues, render
 from lego.harness.spec import Install, Run, load_spec
 
-VALUES = LaunchValues(instruction="Fix {token} and {nothing}", token="s3cret", model="policy", max_turns=7,
-                      max_output_tokens=99, context=4096, temperature=0.5, workdir="/app")
+VALUES = LaunchValues(
+    instruction="Fix {token} and {nothing}",
+    token="s3cret",
+    model="policy",
+    max_turns=7,
+    max_output_tokens=99,
+    context=4096,
+    temperature=0.5,
+    workdir="/app",
+)
 BASE = load_spec("tiny-agent")
 
 
@@ -18,8 +26,14 @@ def spec(install: Install | None = None, **run: object):
 
 
 def test_values_are_filled_in_once():
-    launch = render(spec(argv=("/x", "{instruction}", "--n={max_turns}/{max_output_tokens}/{context}/{temperature}"),
-                         env={"KEY": "{token}", "DIR": "{workdir}"}), VALUES, "tag")
+    launch = render(
+        spec(
+            argv=("/x", "{instruction}", "--n={max_turns}/{max_output_tokens}/{context}/{temperature}"),
+            env={"KEY": "{token}", "DIR": "{workdir}"},
+        ),
+        VALUES,
+        "tag",
+    )
     assert launch.argv == ("/x", "Fix {token} and {nothing}", "--n=7/99/4096/0.5")
     assert launch.env == {"KEY": "s3cret", "DIR": "/app"}
     assert launch.image_mount == ("tag", "/opt/harness") and launch.stdin is None

@@ -24,9 +24,7 @@ def reference(name, logp, old, mask, advantage, weight, clip):
             ratios = [math.exp(sum(logp[i, t] - old[i, t] for t in tokens) / len(tokens))]
         else:
             ratios = [math.exp(logp[i, t] - old[i, t]) for t in tokens]
-        gains = [
-            min(r * advantage[i], min(max(r, 1 - clip.low), 1 + clip.high) * advantage[i]) for r in ratios
-        ]
+        gains = [min(r * advantage[i], min(max(r, 1 - clip.low), 1 + clip.high) * advantage[i]) for r in ratios]
         loss -= weight[i] * sum(gains) / len(gains)
     return loss
 

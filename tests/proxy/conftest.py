@@ -48,9 +48,10 @@ def opened(short_dir: Path, rows: list[FinishedCall]) -> Open:
             "on_call": rows.append,
             **spec,
         }
-        async with Proxy(engine, LetterRendering(), **(proxy or {})) as running, running.session(
-            SessionSpec(**fields)
-        ) as session:
+        async with (
+            Proxy(engine, LetterRendering(), **(proxy or {})) as running,
+            running.session(SessionSpec(**fields)) as session,
+        ):
             yield session
 
     return open_session

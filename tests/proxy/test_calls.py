@@ -63,7 +63,7 @@ async def test_a_plain_reply(opened: Open, rows: list[FinishedCall]) -> None:
 
 
 async def test_a_streamed_reply_arrives_in_pieces_and_is_kept_the_same(opened: Open, rows: list[FinishedCall]) -> None:
-    text = "[hm]I look<bash\n{\"command\": \"ls\"}><submit\n{}>|"
+    text = '[hm]I look<bash\n{"command": "ls"}><submit\n{}>|'
     async with opened(PlayEngine(Turn(text, pieces=7), text)) as session, client(session) as api:
         stream = await api.chat.completions.create(
             model="policy", messages=[USER], tools=BASH, stream=True, stream_options={"include_usage": True}
@@ -185,9 +185,7 @@ async def test_calls_in_parallel_stop_the_clock_once(opened: Open, rows: list[Fi
     assert len(rows) == 2
 
 
-async def test_the_clock_runs_while_the_harness_keeps_us_waiting(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_clock_runs_while_the_harness_keeps_us_waiting(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent that does not read its stream must not stop its own time."""
     now = [0.0]
     send = Wire.send

@@ -71,7 +71,9 @@ async def test_a_scripted_demonstration_is_heard_as_it_was_written(short_dir: Pa
 
 
 async def test_recorded_log_probs_are_those_of_a_fresh_forward_pass(
-    short_dir: Path, tiny_policy: Path, rendering: Rendering  # noqa: F811
+    short_dir: Path,
+    tiny_policy: Path,  # noqa: F811
+    rendering: Rendering,
 ) -> None:
     from lego.engine.transformers import TransformersEngine
 

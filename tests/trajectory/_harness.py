@@ -54,8 +54,14 @@ class RandomHarness:
         self.minted += len(calls)
         reply = replace(reply, tool_calls=calls)
         call = prompt.enter(
-            self.tree, ids, logprobs, finish, reply,
-            fate=Fate.ABANDONED if abandoned else Fate.DELIVERED, kind=kind, sampler=sampler,
+            self.tree,
+            ids,
+            logprobs,
+            finish,
+            reply,
+            fate=Fate.ABANDONED if abandoned else Fate.DELIVERED,
+            kind=kind,
+            sampler=sampler,
         )
         self.truth[call.id] = Record(prompt.ids, as_ids(ids), logprobs)
         return call, reply
@@ -134,7 +140,11 @@ def run(harness: RandomHarness, steps: int) -> None:
             history = [*history, harness.rewrite(reply), *harness.results(reply)]
         elif action == "compact":
             keep = draw(st.integers(0, 3))
-            history = [Message("system", "s"), Message("user", "summary"), *([harness.echo(reply)] if keep else []),
-                       Message("user", "go on")]
+            history = [
+                Message("system", "s"),
+                Message("user", "summary"),
+                *([harness.echo(reply)] if keep else []),
+                Message("user", "go on"),
+            ]
         elif action == "root":
             history = [Message("system", draw(st.sampled_from(["a", "b"]))), Message("user", "u")]

@@ -18,8 +18,15 @@ from lego.trajectory.render import Rendering, open_rendering
 from lego.trajectory.tokenizer import FolderTokenizer, load_tokenizer
 
 MARKS = [
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>",
-    "<tool_response>", "</tool_response>",
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
 ]
 
 CORPUS = [
@@ -30,14 +37,24 @@ CORPUS = [
 ]
 
 TOOLS = (
-    Tool("bash", "Run a command.", {
-        "type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"],
-    }),
-    Tool("edit", "Edit.", {
-        "type": "object",
-        "properties": {"count": {"type": "integer"}, "path": {"type": "string"}},
-        "required": ["path"],
-    }),
+    Tool(
+        "bash",
+        "Run a command.",
+        {
+            "type": "object",
+            "properties": {"command": {"type": "string"}},
+            "required": ["command"],
+        },
+    ),
+    Tool(
+        "edit",
+        "Edit.",
+        {
+            "type": "object",
+            "properties": {"count": {"type": "integer"}, "path": {"type": "string"}},
+            "required": ["path"],
+        },
+    ),
     Tool("submit", "Finish.", {"type": "object", "properties": {}}),
 )
 
@@ -47,9 +64,12 @@ def tokenizer() -> FolderTokenizer:
     folder = Path(mkdtemp(prefix="lego-tokenizer-"))
     bpe = Tokenizer(BPE())
     pieces = Regex(r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+\r?\n*|\s*\n+|\s+")
-    bpe.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(pieces, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(pieces, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     bpe.decoder = decoders.ByteLevel()
     trainer = BpeTrainer(
         vocab_size=400,
@@ -87,9 +107,15 @@ WORDS = PLAIN.map(lambda text: "w" + text + "x")
 def calls(draw: st.DrawFn, plain: bool) -> ToolCall:
     """A call that the family can say: one string argument for the plain format, any JSON object for the other."""
     if plain:
-        name, arguments = draw(st.sampled_from([
-            ("bash", {"command": draw(PLAIN)}), ("edit", {"path": draw(PLAIN)}), ("submit", {}),
-        ]))
+        name, arguments = draw(
+            st.sampled_from(
+                [
+                    ("bash", {"command": draw(PLAIN)}),
+                    ("edit", {"path": draw(PLAIN)}),
+                    ("submit", {}),
+                ]
+            )
+        )
         return ToolCall("", name, json.dumps(arguments))
     simple = st.none() | st.booleans() | st.integers() | PLAIN
     values = st.recursive(simple, lambda value: st.lists(value, max_size=3), max_leaves=4)

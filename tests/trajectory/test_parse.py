@@ -59,13 +59,29 @@ def total(deltas: list[Delta]) -> tuple[str, str, list[tuple[str, str]], int]:
 
 def fragments() -> st.SearchStrategy[list[int]]:
     """Completions a policy might sample: marks and text in any order, sound calls among them."""
-    texts = st.sampled_from([
-        "hello", " \n", "\n", "bash\nls -la\n", "bash\n", "\u4f60\U0001f600", "</thin", "<tool_call", '"}', "[1, 2]",
-        '\n{"name": "bash", "arguments": {"command": "ls"}}\n', '{"arguments": {"a": [1, "}"]}, "name": "edit"}',
-        '{"name": "x", "arguments": {"a": 1}', '{"name": "", "arguments": {}}', '{"name": "bash"}',
-        '{"name": "y", "arguments": "text"}', '{"name": "z", "arguments": null }', '{"name": "z", "arguments": 12}',
-        '{"name": "q", "arguments": {}, "id": 3}',
-    ])
+    texts = st.sampled_from(
+        [
+            "hello",
+            " \n",
+            "\n",
+            "bash\nls -la\n",
+            "bash\n",
+            "\u4f60\U0001f600",
+            "</thin",
+            "<tool_call",
+            '"}',
+            "[1, 2]",
+            '\n{"name": "bash", "arguments": {"command": "ls"}}\n',
+            '{"arguments": {"a": [1, "}"]}, "name": "edit"}',
+            '{"name": "x", "arguments": {"a": 1}',
+            '{"name": "", "arguments": {}}',
+            '{"name": "bash"}',
+            '{"name": "y", "arguments": "text"}',
+            '{"name": "z", "arguments": null }',
+            '{"name": "z", "arguments": 12}',
+            '{"name": "q", "arguments": {}, "id": 3}',
+        ]
+    )
     pieces = texts.map(lambda text: tokenizer().encode(text))
     marks = st.sampled_from(["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_call>", "</tool_call>"])
     any_id = st.integers(0, len(tokenizer()) - 1).filter(lambda i: i != mark("<|im_start|>")).map(lambda i: [i])
@@ -143,17 +159,19 @@ def test_a_character_of_several_ids_comes_whole() -> None:
     [
         ("qwen3", "<tool_call>\nnot json\n</tool_call>", "<tool_call>\nnot json\n</tool_call>", []),
         ("qwen3", '<tool_call>\n{"name": "ba', '<tool_call>\n{"name": "ba', []),
-        ("qwen3", '<tool_call>{"name": "bash", "arguments": {"command": "a\nb"}}</tool_call>', "",
-         [("bash", '{"command": "a\nb"}')]),
+        (
+            "qwen3",
+            '<tool_call>{"name": "bash", "arguments": {"command": "a\nb"}}</tool_call>',
+            "",
+            [("bash", '{"command": "a\nb"}')],
+        ),
         ("qwen3", '<tool_call>{"name": "bash", "arguments": {"comm', "", [("bash", '{"comm')]),
         ("tiny-chatml", "<tool_call>\nls</tool_call>", "<tool_call>\nls</tool_call>", []),
         ("tiny-chatml", "<tool_call>bash\ncat f", "", [("bash", '{"command": "cat f')]),
         ("tiny-chatml", "<tool_call>ba", "<tool_call>ba", []),
     ],
 )
-def test_malformed_calls_reach_the_harness(
-    family: str, text: str, content: str, calls: list[tuple[str, str]]
-) -> None:
+def test_malformed_calls_reach_the_harness(family: str, text: str, content: str, calls: list[tuple[str, str]]) -> None:
     _, reply = stream(family, tokenizer().encode(text), [3])
     assert reply.message.content == content
     assert [(call.name, call.arguments) for call in reply.message.tool_calls] == calls
