@@ -23,7 +23,7 @@ class FinishedCall:
     A rejected request (kind "rejected") has no tokens and is never a parent; `status` and `reason` say why.
     shared: how many ids of the parent's prompt + completion the prompt begins with; added_prompt_ids come after.
     messages: {"new": the messages after the first "kept"; those begin call number "of"'s conversation, reply counted}.
-    reply: the message the harness was sent, with its minted ids; None when nothing was.
+    reply: the message the harness was sent (in part, where abandoned), with its minted ids; None when nothing was.
     tools_digest names `tools` (JSON text, "" when none were on offer). wishes: sampling parameters the harness
     asked for that are not the run's. drift: where and why the call does not continue its predecessor.
     """
