@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from renderers import Qwen3RendererConfig, create_renderer
 
 from lego.errors import RenderError
 from lego.trajectory.arrays import as_ids
 from lego.trajectory.messages import Message, ToolCall
-from lego.trajectory.render import open_rendering
+from lego.trajectory.render import Rendering, open_rendering
 from lego.trajectory.tokenizer import load_tokenizer
 from tests.trajectory._support import FAMILIES, TOOLS, inputs, mark, rendering, replies, tokenizer
 
@@ -129,6 +130,15 @@ def test_splicing_puts_raw_ids_where_the_reply_stood(family: str, data: st.DataO
         at = found[0] + len(lead)
     cut, count = r.render_spliced(messages, tools, {i: ids[:-1] for i, ids in raw.items()})
     assert (cut, count) == plain
+
+
+def test_nothing_is_spliced_where_the_generation_prompt_was_another() -> None:
+    """With thinking off the prompt ends in an empty think block, which the rendered history holds as sampled."""
+    renderer = create_renderer(tokenizer(), Qwen3RendererConfig(enable_thinking=False))
+    r = Rendering("qwen3", tokenizer(), renderer, None)
+    messages = [Message("user", "go"), Message("assistant", "so"), Message("user", "on")]
+    raw = as_ids([*tokenizer().encode("so"), mark("<|im_end|>")])
+    assert r.render_spliced(messages, TOOLS, {1: raw}) == (r.render(messages, TOOLS), 0)
 
 
 def test_tiny_chatml_is_short_and_verbatim() -> None:

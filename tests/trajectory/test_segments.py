@@ -56,6 +56,29 @@ def test_every_sampled_token_is_owned_once(family: str, history: HistoryPolicy, 
     assert [s.owners.tolist() for s in again.segments] == [s.owners.tolist() for s in result.segments]
 
 
+IDS = st.lists(st.integers(0, 2), max_size=5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 99), IDS, IDS, st.sampled_from(list(Fate))), min_size=1, max_size=8))
+def test_any_tree_is_cut_so_that_each_token_is_owned_once(rows: list[tuple[int, list[int], list[int], Fate]]) -> None:
+    """Also trees that no request of ours would make: a child may share less than its parent does."""
+    tree = CallTree()
+    for cut, added, completion, fate in rows:
+        parents = list(tree)
+        parent = parents[cut % len(parents)] if parents and cut else None
+        shared = 0 if parent is None else cut % (parent.length + 1)
+        tree.add(parent, shared, added, completion, [-1.0] * len(completion), "stop", fate=fate)
+    owned: Counter[tuple[int, int]] = Counter()
+    for segment in segments(tree).segments:
+        for seq in segment.call_ids:
+            at = np.flatnonzero(segment.owners == seq)
+            assert np.array_equal(segment.ids[: at.max() + 1], tree.full_ids(tree[seq])[: at.max() + 1])
+            owned.update((seq, int(i) - tree[seq].prompt_length) for i in at)
+    kept = [call for call in tree if call.fate is not Fate.ABANDONED]
+    assert owned == Counter((call.id, i) for call in kept for i in range(len(call.completion_ids)))
+
+
 def linear(tree: CallTree, turns: int) -> None:
     parent = None
     for turn in range(turns):
@@ -88,6 +111,14 @@ def test_a_reply_shared_in_part_is_trained_whole() -> None:
     root = tree.add(None, 0, [1], [2, 3], [-1.0, -1.0], "stop")
     tree.add(root, 2, [9], [5], [-1.0], "stop")
     assert [s.call_ids for s in segments(tree).segments] == [(1,), (2,)]
+
+
+def test_a_path_through_an_excluded_call_covers_only_what_it_shares() -> None:
+    tree = CallTree()
+    root = tree.add(None, 0, [1], [2, 3], [-1.0, -1.0], "stop")
+    gone = tree.add(root, 3, [4], [5], [-1.0], "stop", fate=Fate.ABANDONED)
+    tree.add(gone, 1, [9], [7], [-1.0], "stop")
+    assert [s.ids.tolist() for s in segments(tree).segments] == [[1, 2, 3], [1, 9, 7]]
 
 
 def test_excluded_calls_stay_as_context() -> None:
