@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lego.errors import TrajectoryError
 from lego.trajectory.arrays import BoolArray, Fate, FloatArray, IntArray, Sampler
 from lego.trajectory.tree import Call, CallTree
 
@@ -146,7 +147,7 @@ def _segment(tree: CallTree, leaf: Call, own: list[tuple[Call, int, int]]) -> Se
     for call, begin, count in own:
         span = slice(call.prompt_length + begin, call.prompt_length + count)
         if not np.array_equal(ids[span], call.completion_ids[begin:count]) or (owners[span] != -1).any():
-            raise AssertionError(f"call {call.id}: its sampled ids are not where its path says")
+            raise TrajectoryError(f"call {call.id}: its sampled ids are not where its path says")
         owners[span] = call.id
         if call.logprobs is not None:
             logprobs[span] = call.logprobs[begin:count]
