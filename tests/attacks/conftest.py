@@ -1,11 +1,28 @@
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from lego.config.schema import ImagesSection
+from lego.errors import LegoError
+from lego.images.build import ensure_base
 from lego.sandbox.podman import Podman
+from tests.conftest import missing
 from tests.sandbox.busybox import busybox_image
 
 
 @pytest.fixture(scope="session")
 def busybox(podman: Podman) -> str:
     return busybox_image(podman)
+
+
+@pytest.fixture(scope="session")
+def python_image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The base image that tasks share: Python, pytest and git."""
+    logs: Path = tmp_path_factory.mktemp("logs")
+    try:
+        return asyncio.run(ensure_base(podman, ImagesSection(), logs))
+    except LegoError as error:
+        missing("podman", f"the base image cannot be built: {error}")
