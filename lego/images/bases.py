@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from lego.config.schema import ImagesSection
 from lego.errors import ImageError
 from lego.images import keys
+from lego.images.scratch import scratch
 from lego.sandbox.podman import Podman
 
 Command = Callable[[Sequence[str]], Awaitable[None]]
@@ -30,9 +30,8 @@ async def build_base(podman: Podman, section: ImagesSection, run: Command) -> No
     elif kind == "rootfs":
         await run(podman.argv("import", str(Path(name).expanduser()), tag))
     else:
-        # Beside the store, which has room for images; /tmp may be small or in memory.
-        with tempfile.TemporaryDirectory(prefix="base-", dir=podman.paths.store) as folder:
-            tar = Path(folder) / "rootfs.tar"
+        with scratch(podman) as folder:
+            tar = folder / "rootfs.tar"
             await run(_debian_command(name, section.packages, tar))
             change = ["--change", "ENV LANG=C.UTF-8", "--change", 'CMD ["/bin/sh"]']
             await run(podman.argv("import", *change, str(tar), tag))

@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import os
 import signal
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -21,8 +20,9 @@ from lego.errors import ImageError, LegoError
 from lego.harness.spec import HarnessSpec
 from lego.images import inspection, keys, recipes
 from lego.images.bases import build_base
-from lego.images.hostcfg import host_config
+from lego.images.hostcfg import lend
 from lego.images.recipes import Recipe
+from lego.images.scratch import scratch, sweep
 from lego.sandbox.podman import Podman
 from lego.tasks.task import Task, Tree
 
@@ -97,8 +97,9 @@ def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSec
         recipe = recipes.runtime_recipe(spec, section)
         known = runtimes.get(recipe.key)
         name = f"{known.name}, {spec.name}" if known else spec.name
-        runtimes[recipe.key] = ImageJob("runtime", recipe.key, keys.tag("runtime", recipe.key), name, recipe,
-                                        timeout=_RUNTIME_TIMEOUT)
+        runtimes[recipe.key] = ImageJob(
+            "runtime", recipe.key, keys.tag("runtime", recipe.key), name, recipe, timeout=_RUNTIME_TIMEOUT
+        )
     return jobs + list(runtimes.values())
 
 
@@ -112,6 +113,7 @@ class Builder:
         self._records = podman.paths.store / "images"
         self._records.mkdir(exist_ok=True)
         log_dir.mkdir(parents=True, exist_ok=True)
+        sweep(podman)
 
     async def build(self, jobs: Sequence[ImageJob], on_event: OnEvent = lambda event: None) -> list[ImageResult]:
         """Build what is missing; results in the order of `jobs`. A failure is a result, and stops nothing but the
@@ -152,8 +154,9 @@ class Builder:
         if status == "failed":
             with contextlib.suppress(OSError), log_path.open("a") as log:
                 log.write(f"\nlego: {reason}\n")
-        result = ImageResult(job.key, job.tag, job.kind, job.name, status, log_path, time.monotonic() - started,
-                             size, reason)
+        result = ImageResult(
+            job.key, job.tag, job.kind, job.name, status, log_path, time.monotonic() - started, size, reason
+        )
         on_event(ImageEvent(job, result))
         return result
 
@@ -196,16 +199,31 @@ class Builder:
         text = recipe.dockerfile
         if recipe.purge:
             text += f"USER 0\nRUN sh {_BUILD_FOLDER}/purge.sh\nUSER {user}\n"
-        with tempfile.TemporaryDirectory(prefix="build-", dir=self.podman.paths.store) as name, host_config() as lent:
-            folder = Path(name)
+        with scratch(self.podman) as folder:
             write_tree(recipe.context, folder / "context")
             (folder / "Dockerfile").write_text(text)
-            (folder / "lent").mkdir()
-            (folder / "lent/purge.sh").write_text(recipes.PURGE)
-            await self._run(self.podman.argv(
-                "build", "--network", "host", "--file", str(folder / "Dockerfile"), "--tag", unproven,
-                "--label", f"lego.kind={job.kind}", "--label", f"lego.key={job.key}",
-                f"--volume={folder / 'lent'}:{_BUILD_FOLDER}:ro", *lent, str(folder / "context")), log)
+            (folder / "tools").mkdir()
+            (folder / "tools/purge.sh").write_text(recipes.PURGE)
+            (folder / "hostcfg").mkdir(mode=0o700)
+            await self._run(
+                self.podman.argv(
+                    "build",
+                    "--network",
+                    "host",
+                    "--file",
+                    str(folder / "Dockerfile"),
+                    "--tag",
+                    unproven,
+                    "--label",
+                    f"lego.kind={job.kind}",
+                    "--label",
+                    f"lego.key={job.key}",
+                    f"--volume={folder / 'tools'}:{_BUILD_FOLDER}:ro",
+                    *lend(folder / "hostcfg"),
+                    str(folder / "context"),
+                ),
+                log,
+            )
         try:
             if job.kind == "task":
                 record = await self._inspect(unproven)
@@ -220,8 +238,19 @@ class Builder:
 
     async def _inspect(self, image: str) -> inspection.Inspection:
         output = await self._output(
-            "run", "--rm", "--network", "none", "--user", "0", "--entrypoint", "/bin/sh", image, "-c",
-            inspection.SCRIPT, timeout=_INSPECTION_TIMEOUT)
+            "run",
+            "--rm",
+            "--network",
+            "none",
+            "--user",
+            "0",
+            "--entrypoint",
+            "/bin/sh",
+            image,
+            "-c",
+            inspection.SCRIPT,
+            timeout=_INSPECTION_TIMEOUT,
+        )
         try:
             return inspection.parse(output)
         except ValueError as error:
@@ -247,7 +276,8 @@ class Builder:
     async def _size(self, tag: str) -> int | None:
         """Bytes of an image with its layers; None where it is not there."""
         response = await self.podman.call(
-            lambda: self.podman.request("get", f"/images/{quote(tag, safe='')}/json", allow=(404,)))
+            lambda: self.podman.request("get", f"/images/{quote(tag, safe='')}/json", allow=(404,))
+        )
         return int(response.json()["Size"]) if response.status_code == 200 else None
 
     async def _output(self, *args: str, timeout: float = 60.0) -> str:
@@ -260,8 +290,13 @@ class Builder:
         log.flush()
         began = log.tell()
         process = await asyncio.create_subprocess_exec(
-            *argv, env=self.podman.env, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True)
+            *argv,
+            env=self.podman.env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             code = await process.wait()
         except BaseException:
@@ -314,5 +349,3 @@ def _last_line(path: Path, began: int) -> str:
         log.seek(began)
         lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
     return lines[-1][:500] if lines else ""
-
-

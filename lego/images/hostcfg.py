@@ -10,9 +10,7 @@ import configparser
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -23,18 +21,19 @@ _CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle
 _PIP_KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "constraint", "timeout", "no-index", "proxy")
 
 
-@contextmanager
-def host_config() -> Iterator[list[str]]:
-    """Yield the `podman build` options that mount the configuration; the copies are gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="lego-hostcfg-") as name:
-        folder = Path(name)
-        ca = next((path for path in _ca_candidates() if os.path.isfile(path)), None)
-        if ca:
-            shutil.copyfile(ca, folder / "ca.pem")
-        settings = pip_settings(os.environ, pip_files(os.environ))
-        mounts = _pip(folder, settings, has_ca=ca is not None)
-        mounts += _npm(folder, has_ca=ca is not None)
-        yield [f"--volume={source}:{target}:ro" for source, target in [(name, INSIDE), *mounts]]
+def lend(folder: Path) -> list[str]:
+    """Copy the configuration into `folder`, which must be this user's alone and go away after the build.
+
+    Returns the `podman build` options that mount it.
+    """
+    ca = next((path for path in _ca_candidates() if os.path.isfile(path)), None)
+    if ca:
+        shutil.copyfile(ca, folder / "ca.pem")
+    settings = pip_settings(os.environ, pip_files(os.environ))
+    mounts = [(str(folder), INSIDE)]
+    mounts += _pip(folder, settings, has_ca=ca is not None)
+    mounts += _npm(folder, has_ca=ca is not None)
+    return [f"--volume={source}:{target}:ro" for source, target in mounts]
 
 
 def pip_files(env: Mapping[str, str]) -> list[Path]:

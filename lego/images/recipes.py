@@ -49,8 +49,10 @@ def environment_recipe(environment: Environment, section: ImagesSection, where: 
     elif DOCKERFILE in context:
         text = context[DOCKERFILE].data.decode(errors="replace")
     else:
-        raise TaskError(f"{where}: environment/{DOCKERFILE} is missing",
-                        hint="add one, or name a prebuilt image as docker_image in task.toml")
+        raise TaskError(
+            f"{where}: environment/{DOCKERFILE} is missing",
+            hint="add one, or name a prebuilt image as docker_image in task.toml",
+        )
     try:
         rewritten = dockerfile.rewrite(text, replacements(section))
     except ValueError as error:
@@ -66,8 +68,10 @@ def runtime_recipe(spec: HarnessSpec, section: ImagesSection) -> Recipe:
     lines = [f"FROM {base}", "USER 0"]
     if spec.install.packages:
         packages = " ".join(spec.install.packages)
-        lines.append(f"RUN apt-get update && apt-get install -y --no-install-recommends {packages} "
-                     "&& rm -rf /var/lib/apt/lists/*")
+        lines.append(
+            f"RUN apt-get update && apt-get install -y --no-install-recommends {packages} "
+            "&& rm -rf /var/lib/apt/lists/*"
+        )
     if spec.install.pip:
         wanted = " ".join(f"'{name}=={version}'" for name, version in sorted(spec.install.pip.items()))
         lines.append("RUN python3 -m venv /venv && /venv/bin/python -m pip install --no-cache-dir " + wanted)
@@ -95,12 +99,12 @@ def _writes_files(text: str) -> bool:
 # Fixed names under /lego whatever the distribution and the architecture; every link is relative, because the image is
 # used mounted at another place than it was built at.
 RELOCATE = (
-    "set -e; real=$(readlink -f \"$(ls /lib64/ld-linux*.so* /lib/ld-linux*.so* /lib/*/ld-linux*.so* 2>/dev/null"
-    " | head -n 1)\"); ln -sr \"$real\" /lego/ld.so; ln -sr \"$(dirname \"$real\")\" /lego/lib;"
-    " python=$(readlink -f \"$(command -v python3)\"); ln -sr \"$python\" /lego/python; {venv}"
+    'set -e; real=$(readlink -f "$(ls /lib64/ld-linux*.so* /lib/ld-linux*.so* /lib/*/ld-linux*.so* 2>/dev/null'
+    ' | head -n 1)"); ln -sr "$real" /lego/ld.so; ln -sr "$(dirname "$real")" /lego/lib;'
+    ' python=$(readlink -f "$(command -v python3)"); ln -sr "$python" /lego/python; {venv}'
 )
 VENV = (
-    "ln -sfr \"$python\" /venv/bin/python; sed -i \"s|^home = .*|home = /opt/harness$(dirname \"$python\")|\""
+    'ln -sfr "$python" /venv/bin/python; sed -i "s|^home = .*|home = /opt/harness$(dirname "$python")|"'
     " /venv/pyvenv.cfg"
 )
 

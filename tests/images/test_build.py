@@ -13,6 +13,7 @@ from lego.config.schema import ImagesSection
 from lego.errors import ImageError
 from lego.images.build import Builder, ImageResult, ensure_base, plan, write_tree
 from lego.images.recipes import task_tag
+from lego.images.scratch import scratch
 from lego.tasks.task import Environment, File, Task
 
 pytestmark = pytest.mark.podman
@@ -35,8 +36,13 @@ def task(podman) -> object:
         text = f"FROM {section.base.removeprefix('registry:')}\n{lines}"
         context = {"Dockerfile": File(text.encode()), "unique": unique, **files}
         environment = Environment(context=context, build_timeout=timeout)
-        new = Task(id=f"t{len(made)}", digest=uuid.uuid4().hex, instruction="", environment=environment,
-                   tests={"test_window.py": File(HIDDEN)})
+        new = Task(
+            id=f"t{len(made)}",
+            digest=uuid.uuid4().hex,
+            instruction="",
+            environment=environment,
+            tests={"test_window.py": File(HIDDEN)},
+        )
         made.append((new, section))
         return new
 
@@ -94,7 +100,7 @@ async def test_interrupting_leaves_no_build_running(podman, section, task, tmp_p
             await asyncio.sleep(0.05)
 
     async with asyncio.timeout(60):
-        await until(lambda: path.exists() and "\nnow\n" in path.read_text())
+        await until(lambda: work.done() or path.exists() and "\nnow\n" in path.read_text())
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
@@ -151,8 +157,16 @@ async def test_more_history_than_one_commit_is_refused_wherever_it_hides(podman,
         assert "/app/.git holds 2 commits" in results["two"].reason
         assert "/app/.git.orig holds 2 commits" in results["renamed"].reason
         assert results["dangling"].status == "built", "what nothing points at any more is purged"
-        left = podman.cli("run", "--rm", "--network", "none", results["dangling"].tag, "sh", "-c",
-                          "git cat-file --batch-all-objects --batch-check; ls -A .git/logs .git/ORIG_HEAD 2>&1 || true")
+        left = podman.cli(
+            "run",
+            "--rm",
+            "--network",
+            "none",
+            results["dangling"].tag,
+            "sh",
+            "-c",
+            "git cat-file --batch-all-objects --batch-check; ls -A .git/logs .git/ORIG_HEAD 2>&1 || true",
+        )
         assert left.stdout.decode().count(" commit ") == 1 and b"main" not in left.stdout
     finally:
         for result in results.values():
@@ -168,13 +182,32 @@ async def test_the_hosts_configuration_is_seen_by_a_build_and_in_no_layer(podman
     (result,) = await build(podman, debian, tmp_path, new)
     try:
         assert result.status == "built", result.log_path.read_text()
-        saved = podman.cli("run", "--rm", "--network", "none", result.tag, "sh", "-c",
-                           "cat /etc/pip.conf; find /run/hostcfg /run/lego-build -type f").stdout
+        saved = podman.cli(
+            "run",
+            "--rm",
+            "--network",
+            "none",
+            result.tag,
+            "sh",
+            "-c",
+            "cat /etc/pip.conf; find /run/hostcfg /run/lego-build -type f",
+        ).stdout
         assert saved == b""
         assert b"hunter2" not in podman.cli("history", "--no-trunc", result.tag).stdout
         assert "hunter2" not in result.log_path.read_text()
     finally:
         podman.cli("rmi", "--force", result.tag, check=False)
+
+
+def test_what_a_killed_builder_left_is_swept(podman, tmp_path):
+    dead, foreign = podman.paths.store / "building/00000000-1-1.abc", podman.paths.store / "building/notes"
+    with scratch(podman) as mine:
+        (dead / "hostcfg").mkdir(parents=True, exist_ok=True)
+        foreign.mkdir(exist_ok=True)
+        Builder(podman, ImagesSection(), tmp_path)
+        assert (mine.exists(), dead.exists(), foreign.exists()) == (True, False, True)
+        assert mine.stat().st_mode & 0o077 == 0, "a token in an index URL is for nobody else on this host"
+    foreign.rmdir()
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x"])

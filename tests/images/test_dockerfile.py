@@ -41,8 +41,15 @@ def test_a_later_stage_inherits_base_and_user():
 
 
 def test_from_inside_other_text_is_not_an_instruction():
-    inside = ["# FROM debian:bookworm", "RUN echo \\", "# a comment", "  FROM debian:bookworm",
-              "RUN <<EOF", "FROM debian:bookworm", "EOF"]
+    inside = [
+        "# FROM debian:bookworm",
+        "RUN echo \\",
+        "# a comment",
+        "  FROM debian:bookworm",
+        "RUN <<EOF",
+        "FROM debian:bookworm",
+        "EOF",
+    ]
     text = "\n".join(["FROM python", *inside]) + "\n"
     done = rewrite(text, MAP)
     assert done.text == text.replace("FROM python", "FROM localhost/py:2")

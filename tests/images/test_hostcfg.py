@@ -23,8 +23,14 @@ def test_a_broken_file_is_passed_over(tmp_path):
 
 def test_pip_reads_the_named_file_last():
     files = hostcfg.pip_files({"HOME": "/h", "PIP_CONFIG_FILE": "/p/pip.conf", "XDG_CONFIG_DIRS": "/x:/y"})
-    assert [str(path) for path in files] == ["/y/pip/pip.conf", "/x/pip/pip.conf", "/etc/pip.conf", "/h/.pip/pip.conf",
-                                             "/h/.config/pip/pip.conf", "/p/pip.conf"]
+    assert [str(path) for path in files] == [
+        "/y/pip/pip.conf",
+        "/x/pip/pip.conf",
+        "/etc/pip.conf",
+        "/h/.pip/pip.conf",
+        "/h/.config/pip/pip.conf",
+        "/p/pip.conf",
+    ]
 
 
 def test_local_folders_are_lent_and_absent_ones_dropped(tmp_path, monkeypatch):
@@ -40,24 +46,25 @@ def test_local_folders_are_lent_and_absent_ones_dropped(tmp_path, monkeypatch):
     )
     for name in ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "CONSTRAINT"):
         monkeypatch.delenv(f"PIP_{name}", raising=False)
-    with hostcfg.host_config() as options:
-        mounts = dict(reversed(option.removeprefix("--volume=").removesuffix(":ro").split(":")) for option in options)
-        assert all(option.startswith("--volume=") and option.endswith(":ro") for option in options)
-        assert mounts[str(index.parent)] == str(index.parent)
-        assert mounts[str(wheels)] == str(wheels)
-        text = Path(mounts["/etc/pip.conf"]).read_text()
-        inside = Path(mounts["/run/hostcfg"])
-        assert inside.stat().st_mode & 0o077 == 0, "a token in an index URL is for nobody else on this host"
-        assert (inside / "constraints-0.txt").read_text() == "six<2\n"
+    lent = tmp_path / "lent"
+    lent.mkdir()
+    options = hostcfg.lend(lent)
+    assert all(option.startswith("--volume=") and option.endswith(":ro") for option in options)
+    mounts = dict(reversed(option.removeprefix("--volume=").removesuffix(":ro").split(":")) for option in options)
+    assert mounts[str(index.parent)] == str(index.parent)
+    assert mounts[str(wheels)] == str(wheels)
+    assert mounts["/run/hostcfg"] == str(lent)
+    text = Path(mounts["/etc/pip.conf"]).read_text()
+    assert (lent / "constraints-0.txt").read_text() == "six<2\n"
     assert "https://u:secret@host.example/simple" in text and "/run/hostcfg/constraints-0.txt" in text
     assert "gone" not in text
-    assert not inside.exists()
 
 
 def test_npm_settings_are_lent_without_the_hosts_paths(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".npmrc").write_text("registry=https://npm.example/\ncafile=/host/ca.pem\nprefix=/host\n")
-    with hostcfg.host_config() as options:
-        source = next(o.split("=")[1].split(":")[0] for o in options if o.endswith(":/root/.npmrc:ro"))
-        text = Path(source).read_text()
+    lent = tmp_path / "lent"
+    lent.mkdir()
+    assert f"--volume={lent}/npmrc:/root/.npmrc:ro" in hostcfg.lend(lent)
+    text = (lent / "npmrc").read_text()
     assert "registry=https://npm.example/" in text and "/host/ca" not in text and "prefix" not in text

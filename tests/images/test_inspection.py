@@ -11,13 +11,21 @@ HIDDEN = b"def test_the_window_is_closed(): assert window(3) == 4\n"
 
 
 def task(**trees: dict[str, File]) -> Task:
-    return Task(id="t1", digest="d", instruction="", environment=Environment(), tests=trees.get("tests", {}),
-                solution=trees.get("solution", {}))
+    return Task(
+        id="t1",
+        digest="d",
+        instruction="",
+        environment=Environment(),
+        tests=trees.get("tests", {}),
+        solution=trees.get("solution", {}),
+    )
 
 
 def test_parse_tells_files_from_problems():
-    found = parse("repository 1 /app/.git\nrepository 4 /old/.git.orig\nrepository ? /x\nfolder /tests\n"
-                  f"{'a' * 64}  /app/with space.py\nend\n")
+    found = parse(
+        "repository 1 /app/.git\nrepository 4 /old/.git.orig\nrepository ? /x\nfolder /tests\n"
+        f"{'a' * 64}  /app/with space.py\nend\n"
+    )
     assert found.files == {"a" * 64: "/app/with space.py"}
     assert [problem.split()[0] for problem in found.problems] == ["/old/.git.orig", "/x", "/tests"]
     assert "4 commits" in found.problems[0]

@@ -93,8 +93,9 @@ def test_a_task_without_a_dockerfile_fails_alone():
 
 
 def test_a_runtime_pins_what_it_installs():
-    recipe = runtime_recipe(replace(SPEC, install=Install(pip={"b": "2", "a": "1"}, packages=("tmux",),
-                                                          files={"x.py": b"1"})), SECTION)
+    recipe = runtime_recipe(
+        replace(SPEC, install=Install(pip={"b": "2", "a": "1"}, packages=("tmux",), files={"x.py": b"1"})), SECTION
+    )
     assert "'a==1' 'b==2'" in recipe.dockerfile and "tmux" in recipe.dockerfile
     assert set(recipe.context) == {"forward.py", "x.py"}
     assert runtime_tag(SPEC, SECTION) != runtime_tag(replace(SPEC, install=Install(pip={"h": "1.1"})), SECTION)
@@ -110,5 +111,3 @@ def test_the_hosts_own_mirror_is_found(tmp_path):
     line = "deb [arch=amd64 signed-by=/k.gpg] http://first.example/debian bookworm main\n"
     (tmp_path / "sources.list").write_text(line)
     assert host_mirror(tmp_path) == "http://first.example/debian"
-
-
