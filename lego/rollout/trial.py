@@ -142,10 +142,8 @@ def _refuse_infra(site: Site, session: Session, ending: Ending) -> None:
     summary = session.summary()
     if ending.reason == "lost":
         raise SandboxError("the container vanished while the harness ran")
-    if summary.faults:
-        if site.engine.sampler == "script":
-            raise HarnessError(f"the script did not carry the trial to its end: {summary.fault}", fault="task")
-        raise EngineError(f"{summary.faults} replies were lost: {summary.fault}")
+    if summary.faults and summary.fault_of != "policy":
+        raise EngineError(f"{summary.faults} replies were lost: {summary.fault}", fault=summary.fault_of or "infra")
     if not summary.calls and not set(summary.rejected) - _NEVER_REACHED:
         output = (ending.stderr or ending.stdout)[-300:].decode(errors="replace").strip().replace("\n", " | ")
         raise HarnessError(

@@ -60,8 +60,8 @@ class Store:
             if fresh:
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            # FULL: what was acknowledged survives a power cut, not only a killed process.
-            connection.execute("PRAGMA synchronous = FULL")
+            # What was acknowledged survives a killed process; a power cut can cost the last moments, never the file.
+            connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
             store = cls(path, db, lease=lease)
             _refuse_newer(path, db)

@@ -1,0 +1,186 @@
+"""From rows to samples: who is in a group, who is in the loss, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lego.config.schema import Config
+from lego.errors import TrainerError
+from lego.rundb import calls, catalogue, rounds, trials, verdicts
+from lego.rundb.catalogue import TaskEntry
+from lego.rundb.rounds import Round
+from lego.rundb.store import Store
+from lego.trainer.assemble import assemble, assemble_demonstrations
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(tmp_path / "run.db")
+    catalogue.register_tasks(opened, [TaskEntry(name, "train", name, "test", "", "") for name in ("a", "b")])
+    catalogue.add_policy(opened, parent=None, path="p", digest="d", made_by="start")
+    yield opened
+    opened.close()
+
+
+def begin(store: Store, tasks: list[str], samples: int) -> Round:
+    return rounds.open_round(
+        store, "train", ordinal=1, policy_version=0, tasks=[(task, "h") for task in tasks], samples=samples, settings={}
+    )
+
+
+def call(
+    seq: int, *, parent: int | None = None, shared: int = 0, sampler: str = "policy", **more: Any
+) -> dict[str, Any]:
+    """A recorded call of two prompt ids and three sampled ones."""
+    return {
+        "seq": seq, "parent_seq": parent, "shared": shared, "kind": "main", "sampler": sampler, "policy_version": 0,
+        "dialect": "openai_chat", "added_prompt_ids": np.array([1, 2]), "completion_ids": np.array([3, 4, 5]),
+        "logprobs": np.array([-0.5, -0.25, -1.0]) if sampler == "policy" else None, "prompt_tokens": shared + 2,
+        "finish": "stop", "fate": "delivered", "status": 200, "reason": "", "messages": {"new": []}, "reply": {},
+        "wishes": {}, "drift": {}, "tools_digest": "", "tools": "", "started_at": 0.0, "first_token_at": 0.0,
+        "ended_at": 1.0, **more,
+    }  # fmt: skip
+
+
+def play(
+    store: Store,
+    round_: Round,
+    reward: float | None,
+    *,
+    ending: str = "exit",
+    tamper: bool = False,
+    recorded: list[dict[str, Any]] | None = None,
+) -> int:
+    """Run and verify the round's next trial."""  # fmt: skip
+    trial = trials.claim(store, round_.id)
+    assert trial
+    for row in recorded or [call(1)]:
+        calls.record(store, trial.id, row)
+    trials.finish(
+        store, trial, ending=ending, reason="", exit_code=0, seconds=1.0, waited=0.0, summary={}, output=b"",
+        submission=b"", submission_digest="", submission_note={},
+    )  # fmt: skip
+    claimed = verdicts.claim(store, round_.id)
+    assert claimed and claimed["id"] == trial.id
+    finding = [{"kind": "protected", "path": "tests/x.py", "detail": ""}] if tamper else []
+    outcome = "error" if reward is None else "passed" if reward == 1 else "failed"
+    verdicts.record(
+        store, trial.id, reward=reward, outcome=outcome, detail={}, tamper=finding, trust="", log=b"", seconds=0.0
+    )
+    return trial.id
+
+
+def test_a_group_is_centred_over_its_graded_members(store: Store) -> None:
+    round_ = begin(store, ["a"], 4)
+    for reward in (1.0, 0.0, 0.0, 1.0):
+        play(store, round_, reward)
+    config = Config()
+    config.train.objective.advantage_std = False
+    out = assemble(store, round_, config)
+    assert [segment.advantage for segment in out.segments] == [0.5, -0.5, -0.5, 0.5]
+    assert out.metrics() == {
+        "step/dropped": 0.0, "group/graded": 1.0, "group/flat": 0.0, "group/skipped": 0.0, "reward/mean": 0.5,
+        "reward/std": pytest.approx(0.57735, abs=1e-4),
+    }  # fmt: skip
+
+
+def test_groups_of_different_tasks_do_not_mix(store: Store) -> None:
+    round_ = begin(store, ["a", "b"], 2)
+    for reward in (1.0, 1.0, 0.0, 0.0):
+        play(store, round_, reward)
+    out = assemble(store, round_, Config())
+    assert [segment.advantage for segment in out.segments] == [0.0] * 4
+    assert out.metrics()["group/flat"] == 2.0
+
+
+def test_infra_faults_move_no_baseline(store: Store) -> None:
+    """A lost attempt and a verifier fault enter neither the loss nor the group's mean."""
+    round_ = begin(store, ["a"], 4)
+    lost = trials.claim(store, round_.id)
+    assert lost
+    trials.fail(store, lost, "infra", "podman died", 1)
+    for reward in (1.0, 0.0):
+        play(store, round_, reward)
+    unverified = play(store, round_, None)
+    for _ in range(2):
+        claimed = verdicts.claim(store, round_.id)
+        assert claimed
+        verdicts.record(
+            store, unverified, reward=None, outcome="error", detail={}, tamper=[], trust="", log=b"", seconds=0.0
+        )
+    config = Config()
+    config.train.objective.advantage_std = False
+    out = assemble(store, round_, config)
+    assert [segment.advantage for segment in out.segments] == [0.5, -0.5]
+    assert [(row.trial_id, row.dropped) for row in out.rows if row.dropped] == [(unverified, "verifier fault")]
+
+
+@pytest.mark.parametrize(
+    ("rule", "rewards"), [("flag", [1.0, 1.0, 0.0]), ("penalise", [0.0, 1.0, 0.0]), ("exclude", [1.0, 0.0])]
+)
+def test_tampered_trials_follow_the_config(store: Store, rule: str, rewards: list[float]) -> None:
+    round_ = begin(store, ["a"], 3)
+    play(store, round_, 1.0, tamper=True)
+    play(store, round_, 1.0)
+    play(store, round_, 0.0)
+    config = Config()
+    config.verify.tamper = rule
+    out = assemble(store, round_, config)
+    assert out.rewards == rewards
+    assert len(out.segments) == len(rewards)
+
+
+@pytest.mark.parametrize(
+    ("rule", "rewards", "trained"), [("train", [1.0, 0.0], 2), ("mask", [1.0, 0.0], 1), ("penalise", [0.0, 0.0], 2)]
+)
+def test_truncated_trials_follow_the_config(store: Store, rule: str, rewards: list[float], trained: int) -> None:
+    round_ = begin(store, ["a"], 2)
+    play(store, round_, 1.0, ending="turns")
+    play(store, round_, 0.0)
+    config = Config()
+    config.train.truncated = rule
+    out = assemble(store, round_, config)
+    assert (out.rewards, len(out.segments)) == (rewards, trained)
+
+
+def test_a_trial_that_forked_weighs_as_one(store: Store) -> None:
+    round_ = begin(store, ["a"], 2)
+    # The second call shares the first one's prompt only: two leaves, three sampled ids each.
+    play(store, round_, 1.0, recorded=[call(1), call(2, parent=1, shared=2)])
+    play(store, round_, 0.0)
+    out = assemble(store, round_, Config())
+    weights = [segment.weight for segment in out.segments]
+    assert weights == [0.5, 0.5, 1.0]
+    assert sum(int(segment.mask.sum()) for segment in out.segments) == 9
+
+
+def test_a_lonely_member_is_skipped_with_its_reason(store: Store) -> None:
+    round_ = begin(store, ["a"], 1)
+    play(store, round_, 1.0)
+    out = assemble(store, round_, Config())
+    assert not out.segments
+    assert [row.dropped for row in out.rows] == ["fewer than two graded in its group"]
+
+
+def test_scripted_tokens_never_reach_an_objective(store: Store) -> None:
+    round_ = begin(store, ["a"], 2)
+    play(store, round_, 1.0, recorded=[call(1, sampler="script")])
+    play(store, round_, 0.0, recorded=[call(1, sampler="script")])
+    out = assemble(store, round_, Config())
+    assert not out.segments
+    assert out.excluded == {"sampled by script": 6}
+    taught = assemble_demonstrations(store, round_)
+    assert [segment.sampler for segment in taught.segments] == ["script", "script"]
+
+
+def test_an_unfinished_round_is_refused(store: Store) -> None:
+    round_ = begin(store, ["a"], 2)
+    play(store, round_, 1.0)
+    with pytest.raises(TrainerError, match="1 trials to run") as caught:
+        assemble(store, round_, Config())
+    assert caught.value.fault == "user"
