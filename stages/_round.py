@@ -29,14 +29,14 @@ def heading(round_: Round) -> str:
 async def ready_images(workshop: Workshop, round_: Round) -> None:
     """Build what the round's tasks and harnesses still lack; a failed task image fails its trials, nothing else.
 
-    Raises ImageError when the base or a harness image cannot be built.
+    Raises ImageError when the base or a harness image cannot be built, or any for want of disk or podman.
     """
     entries = rounds.tasks_of(workshop.run.store, round_.id)
     tasks = [workshop.run.tasks[task] for task, _ in entries]
     specs = [workshop.run.specs[name] for name in sorted({harness for _, harness in entries})]
     results = await build_with_progress(lambda on_event: workshop.build_images(tasks, specs, on_event))
     for result in results:
-        if result.status == "failed" and result.kind != "task":
+        if result.status == "failed" and result.fault != "task":
             raise ImageError(
                 f"the {result.kind} image {result.name} failed: {result.reason}", hint=f"log: {result.log_path}"
             )
@@ -77,14 +77,18 @@ async def run_round(
         def show() -> None:
             _show(bar, summarise(store, round_), trials_too)
 
+        def coming() -> int:
+            """Trials that will still finish: without trials of our own, those that another process runs now."""
+            return (
+                trials.unfinished(store, round_.id) if trials_too else trials.counts(store, round_.id).get("running", 0)
+            )
+
         show()
         works = []
         if trials_too:
             works.append(run_trials(await workshop.site(round_), stop, show))
         if verify_too:
-            works.append(
-                run_verifications(workshop, round_, stop, show, lambda: not trials.unfinished(store, round_.id))
-            )
+            works.append(run_verifications(workshop, round_, stop, show, lambda: not coming()))
         await _together(works)
         show()
     return summarise(store, round_)

@@ -16,7 +16,7 @@ from typing import IO, Literal
 from urllib.parse import quote
 
 from lego.config.schema import ImagesSection
-from lego.errors import ImageError, LegoError
+from lego.errors import Fault, ImageError, LegoError, SandboxError
 from lego.harness.spec import HarnessSpec
 from lego.images import inspection, keys, recipes
 from lego.images.bases import build_base
@@ -51,7 +51,8 @@ class ImageJob:
 
 @dataclass(frozen=True)
 class ImageResult:
-    """`seconds` is what this call spent; `bytes` the image's size with its layers; `reason` says why it failed."""
+    """`seconds` is what this call spent; `bytes` the image's size with its layers; `reason` says why it failed, and
+    `fault` whose fault that was: a task's own image that does not build is the task's."""
 
     key: str
     tag: str
@@ -62,6 +63,7 @@ class ImageResult:
     seconds: float
     bytes: int = 0
     reason: str = ""
+    fault: Fault = "infra"
 
 
 @dataclass(frozen=True)
@@ -142,20 +144,22 @@ class Builder:
         on_event(ImageEvent(job))
         status: Status = "failed"
         reason, size = job.problem, 0
+        fault: Fault = "task" if job.kind == "task" else "infra"
         if not reason:
             try:
                 status, size = await self._ensure(job, log_path)
             except LegoError as error:
                 reason = error.message
+                fault = error.fault if isinstance(error, SandboxError) else fault
             except TimeoutError:
                 reason = f"not built within {job.timeout:.0f} s"
             except OSError as error:
-                reason = str(error)
+                reason, fault = str(error), "infra"
         if status == "failed":
             with contextlib.suppress(OSError), log_path.open("a") as log:
                 log.write(f"\nlego: {reason}\n")
         result = ImageResult(
-            job.key, job.tag, job.kind, job.name, status, log_path, time.monotonic() - started, size, reason
+            job.key, job.tag, job.kind, job.name, status, log_path, time.monotonic() - started, size, reason, fault
         )
         on_event(ImageEvent(job, result))
         return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from lego.config.schema import Config, EngineSection
 from lego.engine.base import Engine
 from lego.engine.open import open_engine
-from lego.errors import ConfigError
+from lego.errors import ConfigError, ImageError
 from lego.harness.spec import HarnessSpec
 from lego.images import recipes
 from lego.images.build import Builder, ImageEvent, ImageResult, plan
@@ -36,7 +36,7 @@ OnCall = Callable[[FinishedCall], None]
 
 @dataclass(frozen=True)
 class Site:
-    """What every trial of a round shares."""
+    """What every trial of a round shares. `failed_images`: tags of task images that do not build, and why."""
 
     run: Run
     round: Round
@@ -45,6 +45,7 @@ class Site:
     engine: Engine
     rendering: Rendering
     proxy: Proxy
+    failed_images: Mapping[str, str]
     on_output: OnOutput | None = None
     on_call: OnCall | None = None
 
@@ -58,7 +59,11 @@ class Site:
         return recipes.runtime_tag(spec, self.run.config.images)
 
     def task_tag(self, task: Task) -> str:
-        return recipes.task_tag(task, self.run.config.images)
+        """The image of a task. Raises ImageError (fault task) where it could not be built."""
+        tag = recipes.task_tag(task, self.run.config.images)
+        if tag in self.failed_images:
+            raise ImageError(f"the image of {task.id} does not build: {self.failed_images[tag]}", fault="task")
+        return tag
 
     def limits(self, task: Task) -> Limits:
         return limits_of(self.run, task)
@@ -91,6 +96,7 @@ class Workshop:
         self.podman = podman
         self._stack = stack
         self._engines: dict[str, tuple[Engine, Rendering, Proxy]] = {}
+        self._failed_images: dict[str, str] = {}
 
     async def site(self, round_: Round, on_output: OnOutput | None = None, on_call: OnCall | None = None) -> Site:
         """The site of a round, its engine holding the round's policy."""
@@ -99,7 +105,9 @@ class Workshop:
         engine, rendering, proxy = await self._engine(settings, policy.path)
         if engine.policy_version != policy.version or engine.sampler == "script":
             await engine.load(policy)
-        return Site(self.run, round_, settings, self.podman, engine, rendering, proxy, on_output, on_call)
+        return Site(
+            self.run, round_, settings, self.podman, engine, rendering, proxy, self._failed_images, on_output, on_call
+        )
 
     async def _engine(self, settings: RoundSettings, policy_path: str) -> tuple[Engine, Rendering, Proxy]:
         config = self.run.config
@@ -136,6 +144,8 @@ class Workshop:
                 size=result.bytes,
                 reason=result.reason,
             )
+            if result.status == "failed" and result.kind == "task":
+                self._failed_images[result.tag] = f"{result.reason} (log: {result.log_path})"
         return results
 
 
