@@ -203,7 +203,8 @@ class _Sieve:
             return
         if any(folder in self._dropped_folders for folder in _folders(path)):
             return
-        if entry.kind == "dir" and (entry.existed or path in self._laid_folders):
+        # A root that the image lacks is made with the container, or with the first file laid below it.
+        if entry.kind == "dir" and (entry.existed or path in self._laid_folders or path in self._roots):
             return
         existed = entry.existed or laid is not None
         how: Literal["added", "modified", "deleted"] = (
