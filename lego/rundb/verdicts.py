@@ -11,10 +11,15 @@ from lego.rundb.store import Row, Store, now
 
 MAX_ATTEMPTS = 3
 """A verification that failed on infrastructure this often leaves its trial without a reward."""
+MAX_CLAIMS = 12
+"""So does one that was begun this often: a submission that takes its worker down with it is given up in the end, but
+a few killed workers are not held against it."""
 
 _WAITING = (
     "SELECT t.id FROM trials t WHERE t.round_id = :round AND t.status = 'finished' AND t.verify_owner IS NULL"
-    " AND t.verify_attempts < :attempts"
+    f" AND t.verify_attempts < {MAX_CLAIMS}"
+    " AND (SELECT count(*) FROM verdicts v WHERE v.trial_id = t.id AND v.outcome = 'error')"
+    f" < {MAX_ATTEMPTS}"
     " AND NOT EXISTS (SELECT 1 FROM verdicts v WHERE v.trial_id = t.id AND v.outcome != 'error')"
 )
 
@@ -25,13 +30,13 @@ def claim(store: Store, round_id: int) -> Row | None:
         rows = store.rows(
             "UPDATE trials SET verify_owner = :owner, verify_until = :until, verify_attempts = verify_attempts + 1"
             f" WHERE id = ({_WAITING} ORDER BY t.id LIMIT 1) RETURNING *",
-            {"owner": store.owner, "until": now() + store.lease, "round": round_id, "attempts": MAX_ATTEMPTS},
+            {"owner": store.owner, "until": now() + store.lease, "round": round_id},
         )
     return rows[0] if rows else None
 
 
 def waiting(store: Store, round_id: int) -> int:
-    return int(store.value(f"SELECT count(*) FROM ({_WAITING})", {"round": round_id, "attempts": MAX_ATTEMPTS}))
+    return int(store.value(f"SELECT count(*) FROM ({_WAITING})", {"round": round_id}))
 
 
 def being_verified(store: Store, round_id: int) -> int:

@@ -170,7 +170,8 @@ def _require_complete(store: Store, round_: Round) -> None:
         raise TrainerError(
             f"round {round_.ordinal} has {left} trials to run", hint="lego rollout, then lego verify", fault="user"
         )
-    unverified = verdicts.waiting(store, round_.id)
+    # Those that a killed `lego verify` still holds are not verified either.
+    unverified = verdicts.waiting(store, round_.id) + verdicts.being_verified(store, round_.id)
     if unverified:
         raise TrainerError(
             f"round {round_.ordinal} has {unverified} trials to verify", hint="lego verify", fault="user"
