@@ -28,11 +28,13 @@ def command(loaded: Loaded, as_json: bool) -> None:
 async def _train(loaded: Loaded, as_json: bool) -> None:
     from lego.rollout.run import open_run
     from lego.rundb import rounds
+    from lego.rundb.paths import run_db
     from stages._train import tell_outcome, train_with_progress
 
-    run = open_run(loaded)
-    round_ = rounds.latest(run.store, "train")
-    if round_ is None or not round_.open:
+    begun = run_db(loaded.config.run.dir, loaded.config.run.name).exists()
+    run = open_run(loaded) if begun else None
+    round_ = rounds.latest(run.store, "train") if run else None
+    if run is None or round_ is None or not round_.open:
         raise TrainerError(
             "no round is open: there is nothing to train on", hint="lego rollout begins one", fault="user"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -145,10 +145,22 @@ def _refuse_infra(site: Site, session: Session, ending: Ending) -> None:
     if summary.faults and summary.fault_of != "policy":
         raise EngineError(f"{summary.faults} replies were lost: {summary.fault}", fault=summary.fault_of or "infra")
     if not summary.calls and not set(summary.rejected) - _NEVER_REACHED:
-        output = (ending.stderr or ending.stdout)[-300:].decode(errors="replace").strip().replace("\n", " | ")
-        raise HarnessError(
-            f"no call reached the model; the harness ended by {ending.reason} with {ending.rc}: {output or 'no output'}"
-        )
+        raise HarnessError(f"no call reached the model: {_silence(summary.rejected, ending)}")
+
+
+def _silence(rejected: Mapping[str, int], ending: Ending) -> str:
+    """Why a harness that made no call made none, as far as the outside shows."""
+    wrong = rejected.get("wrong_token", 0)
+    if wrong:
+        cause = f"the harness sent a wrong API key ({wrong} times), where its spec should pass {{token}} on"
+    elif ending.reason == "timeout":
+        cause = "the harness hung until it was killed at the deadline"
+    elif ending.reason == "exit" and ending.rc == 0:
+        cause = "the harness ended with exit code 0, having done nothing"
+    else:
+        cause = f"the harness ended by {ending.reason} with exit code {ending.rc}"
+    words = " ".join((ending.stderr or ending.stdout)[-300:].decode(errors="replace").split())
+    return f"{cause}; its last words: {words}" if words else f"{cause}, without a word"
 
 
 def _finish(trial: Trial, site: Site, session: Session, ending: Ending, submission: Submission) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lego.errors import SandboxError
+from lego.errors import SandboxError, TaskError
 from lego.rollout.scheduler import drain
 from lego.rollout.site import Site, Workshop
 from lego.rollout.stopping import Stop
@@ -12,11 +12,13 @@ from lego.rollout.trial import run_trial
 from lego.rollout.verification import verify_trial
 from lego.rundb import meta, trials, verdicts
 from lego.rundb.rounds import Round
-from lego.rundb.store import Row
+from lego.rundb.store import Row, Store
 from lego.rundb.trials import Trial
 
 INFRA_STREAK = 6
 """Infrastructure faults in a row after which going on would only burn time."""
+
+_ADVICE = "lego try TASK --output shows one attempt whole; lego check probes what trials stand on"
 
 OnChange = Callable[[], None]
 
@@ -24,7 +26,8 @@ OnChange = Callable[[], None]
 async def run_trials(site: Site, stop: Stop, on_change: OnChange) -> None:
     """Run the round's trials, this worker's share of them; returns when none is left with any worker, or on a stop.
 
-    Raises SandboxError when one trial after another fails on infrastructure.
+    Raises SandboxError when one trial after another fails on infrastructure, and it or TaskError when none is left
+    and not one could be run.
     """
     store, config = site.run.store, site.run.config
 
@@ -32,12 +35,7 @@ async def run_trials(site: Site, stop: Stop, on_change: OnChange) -> None:
         on_change()
         await run_trial(trial, site)
         on_change()
-        streak, reason = trials.infra_streak(store, site.round.id)
-        if streak >= INFRA_STREAK:
-            raise SandboxError(
-                f"{streak} trials in a row failed on infrastructure, the last one: {reason}",
-                hint="lego check says more; run the command again when it is mended",
-            )
+        _refuse_hopeless(store, site.round.id)
 
     def claim() -> Trial | None:
         if trials.reclaim(store, site.round.id, config.rollout.max_attempts):
@@ -51,6 +49,16 @@ async def run_trials(site: Site, stop: Stop, on_change: OnChange) -> None:
         stop=stop,
         finished=lambda: trials.unfinished(store, site.round.id) == 0,
     )
+
+
+def _refuse_hopeless(store: Store, round_id: int) -> None:
+    streak, reason = trials.infra_streak(store, round_id)
+    if streak >= INFRA_STREAK:
+        raise SandboxError(f"{streak} trials in a row failed on infrastructure, the last one: {reason}", hint=_ADVICE)
+    counts = trials.counts(store, round_id)
+    if counts.keys() == {"failed"}:
+        kind = SandboxError if streak else TaskError
+        raise kind(f"not one trial of the round could be run, the last one: {reason}", hint=_ADVICE)
 
 
 async def run_verifications(
