@@ -206,8 +206,11 @@ def _refuse_network_filesystem(folder: Path) -> None:
 
 
 def git_commit(folder: Path) -> str:
-    """The commit of the checkout `folder` is in, "" if it is in none."""
-    result = subprocess.run(
-        ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
+    """The commit of the checkout `folder` is in, "" if it is in none or git is not installed."""
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return ""
     return result.stdout.strip() if result.returncode == 0 else ""
