@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lego.errors import StoreError
+from lego.plain import neutral
+from lego.rundb.trial_view import gather, readable_arguments, why
 from stages._common import config_options, print_json
 
 if TYPE_CHECKING:
     from lego.config.load import Loaded
-    from lego.rundb.store import Row, Store
-
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+    from lego.rundb.store import Store
 
 
 @click.command()
@@ -40,7 +37,7 @@ def command(loaded: Loaded, as_json: bool, trial: str, with_log: bool, full: boo
     click.echo("\n".join(lines(report, full)))
     if with_log:
         for title in ("output", "log"):
-            click.echo(f"\n── {'harness output' if title == 'output' else 'test log'} ──\n{report[title]}")
+            click.echo(f"\n── {'harness output' if title == 'output' else 'test log'} ──\n{neutral(report[title])}")
 
 
 def _number(store: Store, trial: str) -> int:
@@ -56,71 +53,12 @@ def _number(store: Store, trial: str) -> int:
     return int(trial)
 
 
-def gather(store: Store, trial_id: int) -> dict[str, Any]:
-    """Everything about one trial, as plain data. Raises StoreError if there is no such trial."""
-    from lego.rundb import calls, rounds, training, trials, verdicts
-    from lego.rundb.blobs import unpack_bytes
-
-    row = trials.trial(store, trial_id)
-    if row is None:
-        last = store.value("SELECT max(id) FROM trials")
-        raise StoreError(
-            f"there is no trial {trial_id}",
-            fault="user",
-            hint=f"trials go from 1 to {last}" if last else "no trial was run yet",
-        )
-    verdict = verdicts.latest(store, trial_id)
-    round_ = rounds.get(store, row["round_id"])
-    return {
-        "trial": trial_id,
-        "task": row["task_id"],
-        "harness": row["harness"],
-        "sample": row["sample"],
-        "attempt": row["attempt"],
-        "round": f"{round_.kind} {round_.ordinal}",
-        "policy": round_.policy_version,
-        **{key: row[key] for key in ("status", "fault", "ending", "reason", "exit_code", "seconds", "waited")},
-        "summary": json.loads(row["summary"]),
-        "submission": json.loads(row["submission_note"]),
-        "turns": [_turn(call) for call in calls.of_trial(store, trial_id)],
-        "verdict": None if verdict is None else _verdict(verdict),
-        "samples": [
-            {key: sample[key] for key in ("step", "segment", "advantage", "weight", "tokens", "dropped")}
-            for sample in training.samples_of_trial(store, trial_id)
-        ],
-        "output": unpack_bytes(row["output"]).decode(errors="replace") if row["output"] else "",
-        "log": unpack_bytes(verdict["log"]).decode(errors="replace") if verdict and verdict["log"] else "",
-    }
-
-
-def _turn(call: Row) -> dict[str, Any]:
-    logprobs = call["logprobs"]
-    return {
-        "seq": call["seq"],
-        "parent": call["parent_seq"],
-        "kind": call["kind"],
-        "fate": call["fate"],
-        "finish": call["finish"],
-        "status": call["status"],
-        "reason": call["reason"],
-        "prompt_tokens": call["prompt_tokens"],
-        "sampled_tokens": call["completion_tokens"],
-        "mean_logprob": None if logprobs is None or not len(logprobs) else float(logprobs.mean()),
-        "new_messages": call["messages"].get("new", []),
-        "reply": call["reply"],
-        "drift": call["drift"],
-    }
-
-
-def _verdict(verdict: Row) -> dict[str, Any]:
-    return {
-        **{key: verdict[key] for key in ("reward", "outcome", "trust", "seconds")},
-        "detail": json.loads(verdict["detail"]),
-        "tamper": json.loads(verdict["tamper"]),
-    }
-
-
 def lines(report: dict[str, Any], full: bool) -> list[str]:
+    """The report for a person; nothing that a model or a tool wrote can steer the terminal."""
+    return [neutral(row) for row in _lines(report, full)]
+
+
+def _lines(report: dict[str, Any], full: bool) -> list[str]:
     title = (
         f"trial {report['trial']}",
         report["task"],
@@ -134,7 +72,7 @@ def lines(report: dict[str, Any], full: bool) -> list[str]:
     if report["status"] != "finished":
         out.append(f" {report['status']}" + (f" ({report['fault']}): {report['reason']}" if report["fault"] else ""))
     for turn in report["turns"]:
-        out += turn_lines(turn, full)
+        out += _turn_lines(turn, full)
     if report["ending"] and report["status"] == "finished":
         code = "" if report["exit_code"] is None else f", exit code {report['exit_code']}"
         waited = f"{report['waited']:.1f} s of it waiting for the engine"
@@ -151,7 +89,7 @@ def lines(report: dict[str, Any], full: bool) -> list[str]:
         out += [f"             dropped {path}: {why}" for path, why in dropped[:8]]
     verdict = report["verdict"]
     if verdict:
-        out.append(f" verdict     {verdict['outcome']}: {_why(verdict)}")
+        out.append(f" verdict     {verdict['outcome']}: {why(verdict)}")
         out += [
             f"             ⚠ {finding['kind']}: {finding['path']} {finding['detail']}".rstrip()
             for finding in verdict["tamper"]
@@ -175,12 +113,12 @@ def _reward(report: dict[str, Any]) -> str:
     return "reward –" if verdict["reward"] is None else f"reward {verdict['reward']:g}"
 
 
-def _why(verdict: dict[str, Any]) -> str:
-    detail = verdict["detail"]
-    return str(detail.get("reason") or "; ".join(f"{key} {value}" for key, value in detail.items()) or "–")
-
-
 def turn_lines(turn: dict[str, Any], full: bool) -> list[str]:
+    """One turn, as safe to print as `lines`."""
+    return [neutral(row) for row in _turn_lines(turn, full)]
+
+
+def _turn_lines(turn: dict[str, Any], full: bool) -> list[str]:
     out: list[str] = []
     for message in turn["new_messages"]:
         if message["role"] != "assistant":
@@ -195,7 +133,7 @@ def turn_lines(turn: dict[str, Any], full: bool) -> list[str]:
         said.append(("thinking", reply["reasoning"]))
     if reply.get("content"):
         said.append(("says", reply["content"]))
-    said += [(call["name"], _arguments(call["arguments"])) for call in reply.get("tool_calls", [])]
+    said += [(call["name"], readable_arguments(call["arguments"])) for call in reply.get("tool_calls", [])]
     said = said or [("says", "(nothing)")]
     for number, (name, text) in enumerate(said):
         block = _block(f" {turn['seq'] if not number else '':>2} {name:<9}", text, full)
@@ -205,20 +143,8 @@ def turn_lines(turn: dict[str, Any], full: bool) -> list[str]:
     return out
 
 
-def _arguments(text: str) -> str:
-    """A call with one text argument reads best as that text."""
-    try:
-        values = json.loads(text)
-    except ValueError:
-        return text
-    if isinstance(values, dict) and len(values) == 1 and isinstance(next(iter(values.values())), str):
-        return str(next(iter(values.values())))
-    return "" if values == {} else text
-
-
 def _block(label: str, text: str, full: bool) -> list[str]:
-    # What a model or a tool wrote must not steer the terminal it is shown on.
-    rows = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text).rstrip("\n").split("\n")
+    rows = text.rstrip("\n").split("\n")
     shown = rows if full else [row[:100] for row in rows[:4]]
     more = [] if full or len(rows) <= 4 else [f"… {len(rows) - 4} more lines"]
     margin = " " * len(label)

@@ -41,8 +41,9 @@ async def _try(loaded: Loaded, as_json: bool, task: str, harness: str | None, sh
     from lego.rollout.stopping import stop_on_signals
     from lego.rollout.work import run_trials, run_verifications
     from lego.rundb import rounds
+    from lego.rundb.trial_view import gather
     from stages._round import ready_images
-    from stages.show import gather, lines
+    from stages.show import lines
 
     policy = _newest_policy(loaded.config)
     with tempfile.TemporaryDirectory(prefix="lego-try-") as folder:

@@ -1,0 +1,93 @@
+"""Everything about one trial, as plain data: for `lego show`, the monitor and machines. Reads only."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lego.errors import StoreError
+from lego.rundb import calls, rounds, training, trials, verdicts
+from lego.rundb.blobs import unpack_bytes
+from lego.rundb.store import Row, Store
+
+
+def gather(store: Store, trial_id: int) -> dict[str, Any]:
+    """Everything about one trial. Raises StoreError if there is no such trial.
+
+    `turns` in the order the requests came; `verdict` the one that counts, or None; `output` what the harness
+    printed and `log` what the tests printed, as text.
+    """
+    row = trials.trial(store, trial_id)
+    if row is None:
+        last = store.value("SELECT max(id) FROM trials")
+        raise StoreError(
+            f"there is no trial {trial_id}",
+            fault="user",
+            hint=f"trials go from 1 to {last}" if last else "no trial was run yet",
+        )
+    verdict = verdicts.latest(store, trial_id)
+    round_ = rounds.get(store, row["round_id"])
+    return {
+        "trial": trial_id,
+        "task": row["task_id"],
+        "harness": row["harness"],
+        "sample": row["sample"],
+        "attempt": row["attempt"],
+        "round": f"{round_.kind} {round_.ordinal}",
+        "policy": round_.policy_version,
+        **{key: row[key] for key in ("status", "fault", "ending", "reason", "exit_code", "seconds", "waited")},
+        "summary": json.loads(row["summary"]),
+        "submission": json.loads(row["submission_note"]),
+        "turns": [_turn(call) for call in calls.of_trial(store, trial_id)],
+        "verdict": None if verdict is None else _verdict(verdict),
+        "samples": [
+            {key: sample[key] for key in ("step", "segment", "advantage", "weight", "tokens", "dropped")}
+            for sample in training.samples_of_trial(store, trial_id)
+        ],
+        "output": unpack_bytes(row["output"]).decode(errors="replace") if row["output"] else "",
+        "log": unpack_bytes(verdict["log"]).decode(errors="replace") if verdict and verdict["log"] else "",
+    }
+
+
+def _turn(call: Row) -> dict[str, Any]:
+    logprobs = call["logprobs"]
+    return {
+        "seq": call["seq"],
+        "parent": call["parent_seq"],
+        "kind": call["kind"],
+        "fate": call["fate"],
+        "finish": call["finish"],
+        "status": call["status"],
+        "reason": call["reason"],
+        "prompt_tokens": call["prompt_tokens"],
+        "sampled_tokens": call["completion_tokens"],
+        "mean_logprob": None if logprobs is None or not len(logprobs) else float(logprobs.mean()),
+        "new_messages": call["messages"].get("new", []),
+        "reply": call["reply"],
+        "drift": call["drift"],
+    }
+
+
+def _verdict(verdict: Row) -> dict[str, Any]:
+    return {
+        **{key: verdict[key] for key in ("reward", "outcome", "trust", "seconds")},
+        "detail": json.loads(verdict["detail"]),
+        "tamper": json.loads(verdict["tamper"]),
+    }
+
+
+def why(verdict: dict[str, Any]) -> str:
+    """A verdict's reason in words."""
+    detail = verdict["detail"]
+    return str(detail.get("reason") or "; ".join(f"{key} {value}" for key, value in detail.items()) or "–")
+
+
+def readable_arguments(text: str) -> str:
+    """A tool call's arguments as a person reads them: one text argument is that text, anything else its JSON."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(values, dict) and len(values) == 1 and isinstance(next(iter(values.values())), str):
+        return str(next(iter(values.values())))
+    return "" if values == {} else text
