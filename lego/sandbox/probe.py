@@ -160,9 +160,9 @@ def _advice(reasons: Sequence[str], ways: Sequence[HostConf]) -> str:
     text = " ".join(reasons)
     names = {Path(way.runtime).name for way in ways}
     if "cgroups in hybrid mode" in text and "runc" not in names:
-        return "install runc (apt install runc) or set sandbox.runtime; details: lego check sandbox"
+        return "install runc (apt install runc) or set sandbox.runtime; details: lego check --only sandbox"
     if "overlay" in text and ("not supported" in text or "invalid argument" in text):
         return "put the store on a local ext4, xfs or btrfs file system: set sandbox.store or LEGO_STORE"
     if "newuidmap" in text or "subuid" in text:
         return f"install uidmap and give this user a range in /etc/subuid and /etc/subgid (user id {os.geteuid()})"
-    return "try `podman run` by hand, or another sandbox.runtime; details: lego check sandbox"
+    return "try `podman run` by hand, or another sandbox.runtime; details: lego check --only sandbox"

@@ -62,6 +62,7 @@ def _load_source(source: TaskSource, contents: dict[str, Task], on_problem: OnPr
             tasks.append(harbor.load(folder, sealed=sealed, host_env=host_env))
         except TaskError as error:
             if on_problem is None:
+                error.hint = error.hint or "`lego tasks validate` lists every task that cannot be loaded"
                 raise
             on_problem(error)
     return tasks
