@@ -13,9 +13,11 @@ from aiohttp import web
 
 from lego.engine.base import Engine
 from lego.errors import ProxyError
+from lego.proxy.anthropic import Anthropic
 from lego.proxy.dialect import Dialect, Problem
-from lego.proxy.exchange import serve
+from lego.proxy.exchange import count, serve
 from lego.proxy.openai_chat import OpenAIChat
+from lego.proxy.openai_responses import OpenAIResponses
 from lego.proxy.session import Session, SessionSpec
 from lego.proxy.wire import Wire
 from lego.trajectory.render import Rendering
@@ -23,7 +25,7 @@ from lego.trajectory.render import Rendering
 MAX_BODY = 64 * 1024 * 1024
 """Bytes of the largest request taken: 200k tokens of history are about 1 MB."""
 
-DIALECTS: tuple[Dialect, ...] = (OpenAIChat(),)
+DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic())
 
 _MAX_SOCKET_PATH = 107
 
@@ -46,7 +48,7 @@ class Proxy:
     ) -> None:
         self._engine = engine
         self._rendering = rendering
-        self._dialects = {path: dialect for dialect in dialects for path in dialect.paths}
+        self._dialects = {path: dialect for dialect in dialects for path in (*dialect.paths, *dialect.counters)}
         self._fallback = dialects[0]
         self._keepalive = keepalive
         self._park = park
@@ -122,7 +124,7 @@ class Proxy:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         wire = Wire(request, self._keepalive)
-        dialect = self._dialects.get(request.path, self._fallback)
+        dialect = self._dialect_of(request.path)
         session: Session | None = None
         try:
             session = self._session_of(request)
@@ -147,12 +149,22 @@ class Proxy:
         if not _authorised(request, session.token):
             raise Problem("wrong_token", "Incorrect API key provided.")
         if request.method == "GET" and path in ("/v1/models", "/models"):
-            return await wire.whole(200, {"object": "list", "data": [_model(session.spec)]})
+            return await wire.whole(200, _models(session.spec))
         if request.method == "GET" and path.rpartition("/")[0] in ("/v1/models", "/models"):
             return await wire.whole(200, _model(session.spec))
         if request.method != "POST" or request.path not in self._dialects:
             raise Problem("not_found", f"Unknown request URL: {request.method} {request.path}.")
-        await serve(session, dialect, await _body(request), request.headers, wire, park=self._park)
+        body = await _body(request)
+        counter = dialect.counters.get(request.path)
+        if counter is not None:
+            return await count(session, dialect, body, wire, counter)
+        await serve(session, dialect, body, request.headers, wire, park=self._park)
+
+    def _dialect_of(self, path: str) -> Dialect:
+        """Whose words an answer on this path has: also below a dialect's own paths, where nothing is found."""
+        while path and path not in self._dialects:
+            path = path.rpartition("/")[0]
+        return self._dialects.get(path, self._fallback)
 
     def _session_of(self, request: web.Request) -> Session:
         """By socket where the request came through one, else by token."""
@@ -180,13 +192,24 @@ def _authorised(request: web.BaseRequest, token: str) -> bool:
     return hmac.compare_digest(_digest(_token(request)), _digest(token))
 
 
+def _models(spec: SessionSpec) -> dict[str, Any]:
+    name = spec.model_name
+    return {"object": "list", "data": [_model(spec)], "has_more": False, "first_id": name, "last_id": name}
+
+
 def _model(spec: SessionSpec) -> dict[str, Any]:
+    """The model as OpenAI's and as Anthropic's clients read it, and the context window as servers say it."""
     context = spec.caps.context
     return {
         "id": spec.model_name,
         "object": "model",
         "created": 0,
         "owned_by": "lego",
+        "type": "model",
+        "display_name": spec.model_name,
+        "created_at": "1970-01-01T00:00:00Z",
+        "max_input_tokens": context,
+        "max_tokens": spec.caps.max_output_tokens,
         "context_window": context,
         "max_model_len": context,
         "max_output_tokens": spec.caps.max_output_tokens,

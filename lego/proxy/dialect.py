@@ -5,8 +5,9 @@ A dialect knows JSON shapes and wordings and nothing else: no sockets, no tokens
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -68,7 +69,12 @@ class Problem(Exception):
 
 @dataclass(frozen=True)
 class Ask:
-    """A request, read. `wishes` are the sampling parameters that the harness asked for, as it wrote them."""
+    """A request, read. `wishes` are the sampling parameters that the harness asked for, as it wrote them.
+
+    previous: the id of the response whose conversation stands after the first `own` messages; None: all is here.
+    remember: a later request may name this one's response as its `previous`; the first `own` messages are then not
+    part of what it gets.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
@@ -76,6 +82,9 @@ class Ask:
     stream: bool
     wishes: dict[str, Any]
     stream_usage: bool = False
+    own: int = 0
+    previous: str | None = None
+    remember: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,22 +97,40 @@ class Usage:
 
 @dataclass
 class Mint:
-    """What the harness must echo, made by us: ids that nobody can guess, so that a turn is known by them."""
+    """What the harness must echo, made by us: ids that nobody can guess, so that a turn is known by them.
 
-    response_id: str = field(default_factory=lambda: secrets.token_hex(12))
-    _calls: dict[int, str] = field(default_factory=dict)
+    Every id of a reply holds its `mark`, so that `mark_of` finds it again.
+    """
 
-    def call_id(self, index: int) -> str:
-        """Id of the reply's tool call number `index`, the same each time it is asked for."""
-        if index not in self._calls:
-            self._calls[index] = f"call_{secrets.token_hex(12)}"
-        return self._calls[index]
+    mark: str = field(default_factory=lambda: secrets.token_hex(12))
+
+    def id(self, prefix: str) -> str:
+        """An id of which a reply has one."""
+        return f"{prefix}_{self.mark}"
+
+    def call_id(self, index: int, prefix: str = "call") -> str:
+        """Id of the reply's tool call number `index`."""
+        return f"{prefix}_{self.mark}_{index}"
+
+
+_MINTED = re.compile(r"[a-z]+_([0-9a-f]{24})(?:_\d+)?")
+
+
+def mark_of(minted: Any) -> str | None:
+    """The mark in an id that a Mint made; None for anything else."""
+    match = _MINTED.fullmatch(minted) if isinstance(minted, str) else None
+    return match[1] if match else None
 
 
 class ReplyWriter(Protocol):
-    """One reply, put on the wire. Every method but `whole` returns bytes of a server-sent event stream."""
+    """One reply, put on the wire. Every method but `whole` returns bytes of a server-sent event stream.
 
-    def opening(self) -> bytes: ...
+    ping: what is sent while nothing is sampled.
+    """
+
+    ping: bytes
+
+    def opening(self, prompt_tokens: int) -> bytes: ...
 
     def deltas(self, deltas: Sequence[Delta]) -> bytes: ...
 
@@ -122,10 +149,12 @@ class Dialect(Protocol):
     """One wire format.
 
     name: as harness specs and the calls table have it.  paths: where requests of this dialect are posted.
+    counters: paths that only count a request's tokens, and the body that says the number.
     """
 
     name: str
     paths: tuple[str, ...]
+    counters: Mapping[str, Callable[[int], dict[str, Any]]]
 
     def read(self, body: Mapping[str, Any]) -> Ask:
         """Raises Problem("bad_request") saying which field is wrong."""

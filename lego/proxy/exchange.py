@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -21,7 +21,7 @@ from lego.proxy.session import Session
 from lego.proxy.wire import Wire
 from lego.trajectory.arrays import Fate
 from lego.trajectory.parse import Delta, Reply, StreamParser
-from lego.trajectory.prompt import Prompt, compose
+from lego.trajectory.prompt import Prompt, compose, preview
 from lego.trajectory.tree import Call, Continue, Fork
 
 log = logging.getLogger(__name__)
@@ -33,12 +33,15 @@ _NO_CHANGE: Mapping[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "repetition_penalty": (1,),
-    "tool_choice": ("auto",),
+    "tool_choice": ("auto", {"type": "auto"}),
     "parallel_tool_calls": (True,),
     "n": (1,),
     "logprobs": (False,),
     "stop": ([],),
+    "stop_sequences": ([],),
     "response_format": ({"type": "text"},),
+    "text": ({"format": {"type": "text"}},),
+    "truncation": ("disabled",),
 }
 """Values a harness may ask for that are the run's own: not worth a record."""
 
@@ -60,6 +63,19 @@ async def serve(
         await wire.whole(problem.status, dialect.problem(problem))
         return
     await exchange.run()
+
+
+async def count(
+    session: Session, dialect: Dialect, body: Mapping[str, Any], wire: Wire, said: Callable[[int], dict[str, Any]]
+) -> None:
+    """Answer how many tokens the request's prompt would have. No call, no row, and nothing in the tree changes."""
+    ask = dialect.read(body)
+    messages, _ = session.spec.rules.settle(session.conversation(ask))
+    try:
+        prompt = preview(session.tree, session.rendering, messages, ask.tools, session.spec.history)
+    except RenderError as error:
+        raise Problem("bad_request", error.message, param="messages") from error
+    await wire.whole(200, said(len(prompt.ids)))
 
 
 @dataclass
@@ -96,7 +112,7 @@ class Exchange:
         session = self.session
         session.check_caps()
         ask = self.dialect.read(body)
-        messages, self.volatile = session.spec.rules.settle(ask.messages)
+        messages, self.volatile = session.spec.rules.settle(session.conversation(ask))
         self.ask = replace(ask, messages=messages)
         digest, tools = session.tools_json(ask.tools)
         self._seen = {"wishes": self._wishes(), "tools_digest": digest, "tools": tools}
@@ -124,7 +140,7 @@ class Exchange:
         writer = self.dialect.writer(ask, self.mint, session.spec.model_name, int(self.started_at))
         sofar = _Sampling()
         if ask.stream:
-            self.wire.stream(writer.opening())
+            self.wire.stream(writer.opening(len(self.prompt.ids)), writer.ping)
         call: Call | None = None
         try:
             async with aclosing(self._deltas(sofar)) as pieces:
@@ -134,6 +150,8 @@ class Exchange:
             finish = cast(Finish, sofar.finish)
             reply = sofar.reply = self._minted(self.parser.finish(finish))
             call = self._enter(sofar, finish, reply, Fate.DELIVERED)
+            if ask.remember:
+                session.remember(self.mint.mark, (*ask.messages[ask.own :], reply.message))
             usage = Usage(len(self.prompt.ids), len(sofar.ids))
             await self.wire.stop_keeping()
             if ask.stream:
@@ -184,7 +202,7 @@ class Exchange:
 
     def _minted(self, reply: Reply) -> Reply:
         calls = tuple(replace(c, id=self.mint.call_id(i)) for i, c in enumerate(reply.message.tool_calls))
-        return replace(reply, message=replace(reply.message, tool_calls=calls)) if calls else reply
+        return replace(reply, message=replace(reply.message, tool_calls=calls, mark=self.mint.mark))
 
     def _enter(self, sofar: _Sampling, finish: Finish, reply: Reply, fate: Fate) -> Call:
         session = self.session
@@ -278,6 +296,7 @@ class Exchange:
             "temperature": (spec.temperature,),
             "max_tokens": (spec.caps.max_output_tokens,),
             "max_completion_tokens": (spec.caps.max_output_tokens,),
+            "max_output_tokens": (spec.caps.max_output_tokens,),
         }
         return {key: value for key, value in asked.items() if value not in ours.get(key, ())}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lego.engine.base import Finish
@@ -40,6 +40,7 @@ class OpenAIChat:
 
     name = "openai_chat"
     paths: tuple[str, ...] = ("/v1/chat/completions", "/chat/completions")
+    counters: Mapping[str, Callable[[int], dict[str, Any]]] = {}
 
     def read(self, body: Mapping[str, Any]) -> Ask:
         messages = _list(body, "messages")
@@ -76,11 +77,13 @@ class OpenAIChat:
 class ChatWriter:
     """One reply as `chat.completion.chunk` events, or as one `chat.completion`."""
 
+    ping = b": waiting\n\n"
+
     def __init__(self, mint: Mint, model: str, created: int, stream_usage: bool) -> None:
         self._mint = mint
         self._stream_usage = stream_usage
         self._calls = 0
-        self._head = {"id": f"chatcmpl-{mint.response_id}", "created": created, "model": model}
+        self._head = {"id": f"chatcmpl-{mint.mark}", "created": created, "model": model}
         base = json.dumps({**self._head, "object": "chat.completion.chunk"})[:-1]
         tail = ', "usage": null' if stream_usage else ""
         self._before = base + ', "choices": [{"index": 0, "delta": '
@@ -90,7 +93,7 @@ class ChatWriter:
     def _event(self, delta: str) -> str:
         return "data: " + self._before + delta + self._after + "\n\n"
 
-    def opening(self) -> bytes:
+    def opening(self, prompt_tokens: int) -> bytes:
         return self._event('{"role": "assistant", "content": ""}').encode()
 
     def deltas(self, deltas: Sequence[Delta]) -> bytes:

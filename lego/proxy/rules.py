@@ -88,14 +88,20 @@ def _compiled(where: str, pattern: str) -> re.Pattern[str]:
         raise ConfigError(f"harness rule calls.{where}: {pattern!r} is no regular expression: {error}") from error
 
 
+def _output_formats(wishes: Mapping[str, Any]) -> list[Any]:
+    """The type of the requested output format, wherever a dialect puts it."""
+    places = [wishes.get("response_format")]
+    for holder in (wishes.get("output_config"), wishes.get("text")):
+        places.append(holder.get("format") if isinstance(holder, Mapping) else None)
+    return [place.get("type") for place in places if isinstance(place, Mapping)]
+
+
 def _matches(matcher: Mapping[str, str], messages: Sequence[Message], tools: int, wishes: Mapping[str, Any]) -> bool:
     if not matcher:
         return False
     output_format = matcher.get("output_format")
-    if output_format is not None:
-        asked = wishes.get("response_format")
-        if not isinstance(asked, Mapping) or asked.get("type") != output_format:
-            return False
+    if output_format is not None and output_format not in _output_formats(wishes):
+        return False
     if matcher.get("tools") == "none" and tools:
         return False
     system = matcher.get("system")

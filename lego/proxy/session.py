@@ -16,10 +16,11 @@ import numpy as np
 from lego.clock import TrialClock
 from lego.engine.base import Engine, Sampling
 from lego.errors import EngineError, LegoError
-from lego.proxy.dialect import Problem
+from lego.proxy.dialect import Ask, Problem, mark_of
+from lego.proxy.reading import in_call_order
 from lego.proxy.records import FinishedCall, Summary, tools_json
 from lego.proxy.rules import CallRules
-from lego.trajectory.messages import Tool
+from lego.trajectory.messages import Message, Tool
 from lego.trajectory.prompt import HistoryPolicy
 from lego.trajectory.render import Rendering
 from lego.trajectory.tree import CallTree
@@ -87,6 +88,7 @@ class Session:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._transports: set[asyncio.BaseTransport] = set()
         self._closers: list[Callable[[], Awaitable[None]]] = []
+        self._remembered: dict[str, tuple[Message, ...]] = {}
 
     @property
     def token(self) -> str:
@@ -158,6 +160,23 @@ class Session:
             stop_ids=tuple(self.rendering.stop_ids),
             seed=self._call_seed(),
         )
+
+    def conversation(self, ask: Ask) -> tuple[Message, ...]:
+        """All messages of a request, those before its previous response included; tool results in call order.
+
+        Raises Problem: the previous response is not one of ours.
+        """
+        if ask.previous is None:
+            return in_call_order(ask.messages)
+        before = self._remembered.get(mark_of(ask.previous) or "")
+        if before is None:
+            message = f"Previous response with id '{ask.previous}' not found."
+            raise Problem("bad_request", message, param="previous_response_id")
+        return in_call_order((*ask.messages[: ask.own], *before, *ask.messages[ask.own :]))
+
+    def remember(self, mark: str, conversation: tuple[Message, ...]) -> None:
+        """Keep what a request that names this response as its previous one goes on from."""
+        self._remembered[mark] = conversation
 
     def check_caps(self) -> None:
         """Raises Problem("cap") when the trial has used up its turns or tokens, and sets `capped`."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from aiohttp import web
 
-_KEEPALIVE = b": waiting\n\n"
 _EVENT_STREAM = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
 
 
@@ -23,7 +22,7 @@ class Wire:
         # A drain may be waited for by one task alone, and so is a prepare.
         self._lock = asyncio.Lock()
         self._sent = False
-        self._opening = b""
+        self._opening = self._ping = b""
 
     @property
     def response(self) -> web.StreamResponse:
@@ -42,9 +41,9 @@ class Wire:
         await response.prepare(self._request)
         await response.write_eof()
 
-    def stream(self, opening: bytes) -> None:
-        """This is an event stream: `opening` goes out before anything else, comments whenever all is silent."""
-        self._opening = opening
+    def stream(self, opening: bytes, ping: bytes) -> None:
+        """This is an event stream: `opening` goes out before anything else, `ping` whenever all is silent."""
+        self._opening, self._ping = opening, ping
         self._keeper = asyncio.create_task(self._keep())
 
     async def send(self, data: bytes) -> None:
@@ -62,7 +61,7 @@ class Wire:
             await self._response.write_eof()
 
     async def stop_keeping(self) -> None:
-        """No comment from here on."""
+        """No ping from here on."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -79,5 +78,5 @@ class Wire:
             await asyncio.sleep(self._interval)
             if not self._sent and not self._lock.locked():
                 async with self._lock:
-                    await self._write(_KEEPALIVE)
+                    await self._write(self._ping)
             self._sent = False

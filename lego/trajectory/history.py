@@ -1,9 +1,9 @@
 """Which call a request continues: the conversations of one trial as a tree of messages.
 
 Walking a request down the tree touches each of its messages once and compares, never re-renders or re-tokenises,
-them. A reply is recognised by what the proxy minted for it (its tool-call ids, all of them); only a reply without
-tool calls is compared by its normalised text. Tool names, arguments and reasoning never decide: harnesses rename,
-re-serialise and drop them.
+them. A reply is recognised by what the proxy minted for it: its tool-call ids, all of them; without tool calls its
+mark, where the echo brings one back, and else its normalised text. Tool names, arguments and reasoning never decide:
+harnesses rename, re-serialise and drop them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ def same_reply(reply: Message, echo: Message) -> bool:
         return False
     if reply.tool_calls or echo.tool_calls:
         return len(reply.tool_calls) == len(echo.tool_calls) and reply_ids(reply) == reply_ids(echo)
-    return normal_text(reply.content) == normal_text(echo.content)
+    said, echoed = normal_text(reply.content), normal_text(echo.content)
+    if reply.mark and echo.mark:
+        # A mark may stand before the text: what a cut stream left of the text is not the whole reply.
+        return reply.mark == echo.mark and (said == echoed or not said.startswith(echoed))
+    return said == echoed
 
 
 def _message_key(message: Message) -> Hashable:
@@ -76,6 +80,7 @@ class History:
         self._after: dict[int, _Node] = {}
         self._replies: dict[int, Message] = {}
         self._by_ids: dict[frozenset[str], int] = {}
+        self._by_mark: dict[str, int] = {}
         self._by_text: dict[str, int] = {}
 
     def walk(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Walk:
@@ -135,7 +140,10 @@ class History:
         self._replies[call] = reply
         if reply.tool_calls:
             self._by_ids[reply_ids(reply)] = call
-        elif normal_text(reply.content):
+            return
+        if reply.mark:
+            self._by_mark[reply.mark] = call
+        if normal_text(reply.content):
             self._by_text[normal_text(reply.content)] = call
 
     def find(self, echo: Message) -> int | None:
@@ -146,4 +154,7 @@ class History:
             found = self._by_ids.get(reply_ids(echo))
             whole = found is not None and len(self._replies[found].tool_calls) == len(echo.tool_calls)
             return found if whole else None
-        return self._by_text.get(normal_text(echo.content))
+        found = self._by_mark.get(echo.mark) if echo.mark else None
+        if found is None:
+            found = self._by_text.get(normal_text(echo.content))
+        return found if found is not None and same_reply(self._replies[found], echo) else None

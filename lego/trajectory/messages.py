@@ -28,7 +28,11 @@ class Tool:
 
 @dataclass(frozen=True)
 class Message:
-    """One message. `reasoning` is thinking, kept apart from `content`; `tool_call_id` answers a ToolCall.id."""
+    """One message. `reasoning` is thinking, kept apart from `content`; `tool_call_id` answers a ToolCall.id.
+
+    `mark` is the name the proxy minted for a reply, as far as an echo brings it back (in a thinking signature, in an
+    item's id); it is never rendered.
+    """
 
     role: Role
     content: str = ""
@@ -36,3 +40,4 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
+    mark: str | None = None

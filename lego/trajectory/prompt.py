@@ -23,7 +23,7 @@ class Prompt:
     ids: [n] int32, the whole prompt. The first `shared` of them are the parent's. `how`: continued (shares all of
     the parent's prompt and completion), forked (shares less) or root. `spliced`: replies recognised in a history
     that was rendered afresh and put in by their raw ids; `rerendered`: recognised, but rendered from text.
-    `superseded`: seqs whose fate this request changed.
+    `superseded`: seqs whose fate this request changes.
     """
 
     ids: IntArray
@@ -85,14 +85,29 @@ def compose(
 ) -> Prompt:
     """Place a request in the tree and build its prompt; settle the fates of the replies it supersedes.
 
+    Raises RenderError where the family cannot express the messages; nothing is settled then.
+    """
+    prompt = preview(tree, rendering, messages, tools, history)
+    for seq in prompt.superseded:
+        tree.settle(seq, Fate.SUPERSEDED)
+    return prompt
+
+
+def preview(
+    tree: CallTree,
+    rendering: Rendering,
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    history: HistoryPolicy = "raw",
+) -> Prompt:
+    """The prompt that a request would get. Changes nothing.
+
     `raw`: a continued call keeps every sampled id of its parent and only new messages are rendered; where that
     cannot be proven the history is rendered afresh with recognised replies spliced in by their raw ids.
     `template`: what a stock server would render, always afresh, and attached where it shares ids.
     Raises RenderError where the family cannot express the messages.
     """
     place = tree.place(messages, tools)
-    for seq in place.superseded:
-        tree.settle(seq, Fate.SUPERSEDED)
     request = (place, tuple(messages), tuple(tools))
     if history == "raw" and isinstance(place, Continue):
         call = place.call

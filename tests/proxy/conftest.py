@@ -36,7 +36,7 @@ def opened(short_dir: Path, rows: list[FinishedCall]) -> Open:
 
     @asynccontextmanager
     async def open_session(
-        engine: PlayEngine, *, proxy: dict[str, Any] | None = None, **spec: Any
+        engine: PlayEngine, *, proxy: dict[str, Any] | None = None, rendering: Any = None, **spec: Any
     ) -> AsyncIterator[Session]:
         folder = short_dir / str(next(numbers))
         folder.mkdir()
@@ -49,7 +49,7 @@ def opened(short_dir: Path, rows: list[FinishedCall]) -> Open:
             **spec,
         }
         async with (
-            Proxy(engine, LetterRendering(), **(proxy or {})) as running,
+            Proxy(engine, rendering or LetterRendering(), **(proxy or {})) as running,
             running.session(SessionSpec(**fields)) as session,
         ):
             yield session

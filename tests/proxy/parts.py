@@ -119,13 +119,14 @@ class LetterRendering:
 
 @dataclass
 class Turn:
-    """One generation: `text` (see `ids`), in pieces; the engine waits for `gate` before piece number `gated`."""
+    """One generation: `text` (see `ids`) or `raw` ids, in pieces; the engine waits for `gate` before piece `gated`."""
 
     text: str
     pieces: int = 3
     gate: asyncio.Event | None = None
     gated: int = 0
     fail: str = ""
+    raw: Sequence[int] | None = None
     reached: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -146,7 +147,7 @@ class PlayEngine:
         if not self.turns:
             raise EngineError("nothing left to play")
         turn = self.turns.pop(0)
-        whole = ids(turn.text)
+        whole = ids(turn.text) if turn.raw is None else list(turn.raw)
         out = whole[: request.sampling.max_tokens]
         size = max(1, -(-len(out) // turn.pieces))
         done = False

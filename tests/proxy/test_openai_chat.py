@@ -89,7 +89,7 @@ def test_context_overflow_is_worded_as_openai_does() -> None:
 def test_streamed_deltas_carry_text_thinking_and_calls() -> None:
     mint = Mint()
     writer = CHAT.writer(read(stream=True), mint, "policy", 7)
-    assert events(writer.opening())[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert events(writer.opening(1))[0]["choices"][0]["delta"]["role"] == "assistant"
     calls = [CallStart(0, "bash"), CallArguments(0, "{"), CallStart(1, "x")]
     said = events(writer.deltas([ThinkingDelta("h\u2028m"), TextDelta('"é'), *calls]))
     deltas = [event["choices"][0]["delta"] for event in said]
