@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lego.errors import TrainerError
 from stages._common import config_options, print_json
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ async def _sft(loaded: Loaded, as_json: bool, again: bool) -> None:
         if last is not None and not last.open and not again:
             click.echo("demonstrations were learnt already; --again teaches once more", err=True)
             return
+        begun = rounds.latest(run.store, "train")
+        if begun is not None and begun.open:
+            raise TrainerError(
+                f"training round {begun.ordinal} is open, and its trials are of the policy as it is",
+                hint="lego rollout, lego verify and lego train close it",
+                fault="user",
+            )
         round_ = demo_round_now(run)
         summary = await run_round(workshop, round_, stop)
         tell_summary(summary, err=as_json)

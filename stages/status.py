@@ -29,6 +29,9 @@ def command(loaded: Loaded, as_json: bool) -> None:
         click.echo("\n".join(lines(loaded.config.run.name, report, loaded.config.loop.rounds)))
 
 
+_STEP = ("step", "kind", "status", "reason", "policy_from", "policy_to", "metrics", "worst")
+
+
 def gather(store: Store) -> dict[str, Any]:
     """Everything `lego status` says, as plain data."""
     from lego.rundb import catalogue, meta, rounds, training
@@ -58,7 +61,10 @@ def gather(store: Store) -> dict[str, Any]:
             for round_ in all_rounds[-12:]
         ],
         "steps": [
-            {key: row[key] for key in ("step", "kind", "status", "reason", "policy_from", "policy_to", "metrics")}
+            {
+                key: row[key]
+                for key in ("step", "kind", "status", "reason", "policy_from", "policy_to", "metrics", "worst")
+            }
             for row in training.steps(store)
         ],
         "evals": training.evals(store),
@@ -85,6 +91,7 @@ def lines(name: str, report: dict[str, Any], wanted: int) -> list[str]:
         out += _round_lines(round_)
     for step in report["steps"][-4:]:
         out.append(_step_line(step))
+        out += _worst_lines(step) if step["status"] == "refused" else []
     if report["evals"]:
         shown = "   ".join(
             f"v{row['policy_version']} {row['rate']:.2f} [{row['low']:.2f}-{row['high']:.2f}]"
@@ -124,3 +131,12 @@ def _step_line(step: dict[str, Any]) -> str:
     shown = "   ".join(f"{label} {metrics[key]:{form}}" for key, label, form in named if key in metrics)
     to = f"policy {step['policy_from']} -> {step['policy_to']}" if step["policy_to"] is not None else step["reason"]
     return f" {step['kind']} step {step['step']:<5} {step['status']}   {to}   {shown}".rstrip()
+
+
+def _worst_lines(step: dict[str, Any]) -> list[str]:
+    """The tokens of a refused step that trainer and engine disagree on most."""
+    return [
+        f"   trial {gap['trial_id']} token {gap['token']} at {gap['position']}: "
+        f"log p {gap['logp_train']:.4f} in training, {gap['logp_engine']:.4f} when sampled"
+        for gap in step["worst"][:5]
+    ]

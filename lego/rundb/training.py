@@ -90,10 +90,11 @@ def end_step(
 
 
 def steps(store: Store) -> list[Row]:
-    """Every step with its metrics parsed, in order."""
+    """Every step with its metrics and worst tokens parsed, in order."""
     rows = store.rows("SELECT * FROM train_steps ORDER BY step")
     for row in rows:
         row["metrics"] = json.loads(row["metrics"])
+        row["worst"] = json.loads(row["worst"])
     return rows
 
 

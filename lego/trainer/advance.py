@@ -38,26 +38,28 @@ class Outcome:
 async def train_round(store: Store, round_: Round, config: Config, folder: Path, on_progress: OnProgress) -> Outcome:
     """Train on a finished, verified round and close it. `folder` is where policies are kept.
 
-    A round without an advantage closes as skipped. Raises GateError when the proof gate refuses the step (the round
-    closes as refused, the weights stay), TrainerError when the round is not complete.
+    A round without an advantage is proven all the same, and closes as skipped. Raises GateError when the proof gate
+    refuses (the round closes as refused, the weights stay), TrainerError when the round is not complete.
     """
     current = catalogue.policy(store)
     assert current is not None, "a round cannot exist before a policy"
     assembly = assemble(store, round_, config)
     step = training.begin_step(store, round_id=round_.id, kind="rl", policy_from=current.version, samples=assembly.rows)
-    counts = assembly.metrics()
-    if not any(segment.advantage for segment in assembly.segments):
-        reason = "no trial has an advantage: nothing to learn from" if assembly.segments else "no trainable trial"
-        return _close(store, round_, config, Outcome(step, "skipped", reason, None, counts))
+    if not assembly.segments:
+        return _close(store, round_, config, Outcome(step, "skipped", "no trainable trial", None, assembly.metrics()))
     # The database belongs to this thread; the arithmetic goes to another, so that leases stay renewed meanwhile.
     trainer = await asyncio.to_thread(_trainer, current, config, step, float(round_.settings["temperature"]))
-    report = await asyncio.to_thread(trainer.step, assembly.segments, on_progress)
-    metrics = {**report.metrics, **counts}
+    learns = any(segment.advantage for segment in assembly.segments)
+    report = await asyncio.to_thread(trainer.step if learns else trainer.prove, assembly.segments, on_progress)
+    metrics = {**report.metrics, **assembly.metrics()}
     if report.refused:
         outcome = _close(store, round_, config, Outcome(step, "refused", report.refused, None, metrics, report.worst))
         raise GateError(
             f"step {outcome.step} refused: {outcome.reason}", hint="lego status shows the tokens that differ most"
         )
+    if not learns:
+        reason = "no trial has an advantage: nothing to learn from"
+        return _close(store, round_, config, Outcome(step, "skipped", reason, None, metrics, report.worst))
     target = folder / str(current.version + 1)
     await asyncio.to_thread(trainer.save, target, notes={"step": step, "parent": current.version})
     return _close(

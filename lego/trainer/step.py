@@ -109,6 +109,10 @@ class Trainer:
                 on_progress(done, len(batches))
         return scored
 
+    def prove(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> StepReport:
+        """The proof numbers of `segments` and the gate's word on them, without a step."""
+        return self._prove(segments, self.score(segments, on_progress))
+
     def step(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> StepReport:
         """Train on one round's segments: `train.minibatches` optimizer steps, or none at all.
 
