@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,10 @@ def lines(name: str, report: dict[str, Any], wanted: int) -> list[str]:
             for row in report["evals"][-4:]
         )
         out.append(f" eval          {shown}")
-    out += [f" ! {line}" for line in report["wrong"]] or [" nothing looks wrong."]
+    for line in report["wrong"]:
+        out += textwrap.wrap(f" ! {line}", 80, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False)
+    if not report["wrong"]:
+        out.append(" nothing looks wrong.")
     return out
 
 

@@ -152,13 +152,15 @@ def _silence(rejected: Mapping[str, int], ending: Ending) -> str:
     """Why a harness that made no call made none, as far as the outside shows."""
     wrong = rejected.get("wrong_token", 0)
     if wrong:
-        cause = f"the harness sent a wrong API key ({wrong} times), where its spec should pass {{token}} on"
+        cause = f"the harness sent a wrong API key (refused: {wrong}), where its spec should pass {{token}} on"
     elif ending.reason == "timeout":
         cause = "the harness hung until it was killed at the deadline"
     elif ending.reason == "exit" and ending.rc == 0:
         cause = "the harness ended with exit code 0, having done nothing"
     else:
-        cause = f"the harness ended by {ending.reason} with exit code {ending.rc}"
+        cause = f"the harness ended with exit code {ending.rc}" + (
+            "" if ending.reason == "exit" else f" ({ending.reason})"
+        )
     words = " ".join((ending.stderr or ending.stdout)[-300:].decode(errors="replace").split())
     return f"{cause}; its last words: {words}" if words else f"{cause}, without a word"
 

@@ -32,7 +32,7 @@ def register_tasks(store: Store, entries: Sequence[TaskEntry]) -> None:
         if saved and saved != current:
             names = sorted(key for key in saved.keys() | current.keys() if saved.get(key) != current.get(key))
             raise ConfigError(
-                f"{len(names)} tasks changed since this run began, such as {names[0]}",
+                f"tasks changed since this run began: {', '.join(names[:3])}{' …' if len(names) > 3 else ''}",
                 hint="a run's tasks are frozen at first use; give the changed run another run.name",
             )
         if not saved:
