@@ -18,6 +18,11 @@ from lego.errors import LegoError
 if TYPE_CHECKING:
     from lego.sandbox.podman import Podman
 
+# Read when torch loads: threads that spin while they wait starve everything else on a small machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("KMP_BLOCKTIME", "0")
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
