@@ -1,44 +1,30 @@
-"""Tokens per second of the embedded engine, beside `transformers.generate` on the same model in the same run.
+"""Sampled tokens per CPU second of the embedded engine, beside `transformers.generate` on the same model.
 
-    python benchmarks/engine.py [--policy FOLDER] [--threads 1] [--tokens 64]
-
-Without --policy a tiny random policy is made. Each line gives sampled tokens over wall-clock seconds and over this
-process's CPU seconds (what stays comparable on a busy machine); `x` is the ratio of the latter to the first line's.
-The last two lines play conversations of several turns with and without kept prefixes.
+A tiny random policy on one thread. CPU seconds are this process's own: they stay comparable on a busy machine. The
+conversations of several turns are measured with and without kept prefixes.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.measure import Measure, interleaved
 from lego.config.schema import EngineSection
 from lego.engine.base import Engine, GenerationRequest, IntArray, PolicyRef, Sampling
 from lego.engine.open import open_engine
 
-PROMPT, ADDED, TURNS = 200, 40, 8
-
-
-class Table:
-    """Prints a line for each measured block; the first is the base of the ratios."""
-
-    base = 0.0
-
-    @contextmanager
-    def line(self, label: str, tokens: int) -> Iterator[None]:
-        wall, cpu = time.perf_counter(), time.process_time()
-        yield
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        self.base = self.base or tokens / cpu
-        print(f"{label:44} {tokens / wall:6.0f} tok/s {tokens / cpu:6.0f} tok/cpu-s  x {tokens / cpu / self.base:.1f}")
+PROMPT, ADDED = 200, 40
+TOKENS, TURNS, TURN_TOKENS = 64, 8, 24
+WIDTHS = (1, 4, 8, 16, 32)
+REPEATS = 3
 
 
 async def reply(engine: Engine, session: str, prompt: IntArray, tokens: int) -> list[int]:
@@ -60,53 +46,71 @@ async def conversation(engine: Engine, session: str, prompt: IntArray, tokens: i
     engine.end_session(session)
 
 
-def generate_one_by_one(table: Table, policy: Path, prompts: list[IntArray], tokens: int) -> None:
+def generate_one_by_one(policy: Path, prompts: list[IntArray]) -> Callable[[], None]:
     import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(policy)
-    with table.line("transformers.generate, 1 at a time", len(prompts) * tokens):
+
+    def generate() -> None:
         for prompt in prompts:
             ids = torch.from_numpy(prompt.astype(np.int64))[None]
             every = torch.ones_like(ids)
-            model.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=True, attention_mask=every)
+            model.generate(ids, max_new_tokens=TOKENS, min_new_tokens=TOKENS, do_sample=True, attention_mask=every)
+
+    return generate
 
 
-async def measure(policy: Path, threads: int, tokens: int) -> None:
-    engine = open_engine(EngineSection(threads=threads, max_concurrent=32))
-    await engine.load(PolicyRef(0, str(policy), ""))
+async def at_once(engine: Engine, prompts: list[IntArray]) -> None:
+    names = [f"s{number}" for number in range(len(prompts))]
+    await asyncio.gather(*(reply(engine, name, prompt, TOKENS) for name, prompt in zip(names, prompts, strict=True)))
+    for name in names:
+        engine.end_session(name)
+
+
+async def conversations(engine: Engine, prompts: list[IntArray], fresh: bool) -> None:
+    turns = (conversation(engine, f"c{fresh}{n}", prompt, TURN_TOKENS, fresh) for n, prompt in enumerate(prompts))
+    await asyncio.gather(*turns)
+
+
+def _finish(runner: asyncio.Runner, work: Callable[[], Coroutine[None, None, None]]) -> None:
+    runner.run(work())
+
+
+def _rate(work: Callable[[], None], tokens: int) -> Callable[[], float]:
+    """Tokens over this process's CPU seconds."""
+
+    def side() -> float:
+        begun = time.process_time()
+        work()
+        return tokens / (time.process_time() - begun)
+
+    return side
+
+
+def run() -> list[Measure]:
+    from lego.trainer.tiny import make_tiny
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     rng = np.random.default_rng(0)
-    prompts = [rng.integers(9, 300, PROMPT).astype(np.int32) for _ in range(32)]
-    await reply(engine, "warm-up", prompts[0], 8)
-    table = Table()
-    generate_one_by_one(table, policy, prompts[:4], tokens)
-    for n in (1, 4, 8, 16, 32):
-        with table.line(f"engine, {n} at a time", n * tokens):
-            await asyncio.gather(*(reply(engine, f"{n}-{i}", prompts[i][::-1].copy(), tokens) for i in range(n)))
-        for i in range(n):
-            engine.end_session(f"{n}-{i}")
-    for fresh, label in ((True, "no prefix kept"), (False, "prefixes kept")):
-        with table.line(f"8 conversations of {TURNS} turns, {label}", 8 * TURNS * 24):
-            await asyncio.gather(*(conversation(engine, f"c{fresh}{i}", prompts[i], 24, fresh) for i in range(8)))
-    await engine.close()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--policy", type=Path)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--tokens", type=int, default=64)
-    arguments = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", str(arguments.threads))
-    with tempfile.TemporaryDirectory() as folder:
-        policy = arguments.policy
-        if policy is None:
-            from lego.trainer.tiny import make_tiny
-
-            policy = Path(folder)
-            make_tiny(policy, 0, [Path(__file__).read_text(encoding="utf-8")])
-        asyncio.run(measure(policy, arguments.threads, arguments.tokens))
-
-
-if __name__ == "__main__":
-    main()
+    prompts = [rng.integers(9, 300, PROMPT).astype(np.int32) for _ in range(max(WIDTHS))]
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+        policy = Path(folder)
+        make_tiny(policy, 0, [Path(__file__).read_text(encoding="utf-8")])
+        engine = open_engine(EngineSection(threads=1, max_concurrent=max(WIDTHS)))
+        runner.run(engine.load(PolicyRef(0, str(policy), "")))
+        plain = generate_one_by_one(policy, prompts[:4])
+        sides = {"plain": _rate(plain, 4 * TOKENS)}
+        for width in WIDTHS:
+            work = partial(at_once, engine, prompts[:width])
+            sides[f"{width}"] = _rate(partial(_finish, runner, work), width * TOKENS)
+        talk = 8 * TURNS * TURN_TOKENS
+        for fresh, label in ((True, "fresh"), (False, "kept")):
+            work = partial(conversations, engine, prompts[:8], fresh)
+            sides[label] = _rate(partial(_finish, runner, work), talk)
+        rates = interleaved(sides, REPEATS)
+        runner.run(engine.close())
+    unit, peer = "tok/CPU s", "transformers.generate, 1 at a time"
+    measures = [Measure(f"replies, {n} at once", unit, rates[f"{n}"], rates["plain"], peer) for n in WIDTHS]
+    said = f"8 conversations of {TURNS} turns"
+    return [*measures, Measure(said, unit, rates["kept"], rates["fresh"], "the same, no prefix kept")]

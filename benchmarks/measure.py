@@ -26,8 +26,12 @@ class Measure:
     def ratio(self) -> float:
         return self.ours / self.peer if self.peer else float("inf")
 
+    @property
+    def added(self) -> float:
+        return self.ours - self.peer
+
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "ratio": self.ratio}
+        return {**asdict(self), "ratio": self.ratio, "added": self.added}
 
 
 def interleaved(sides: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, float]:
@@ -47,15 +51,15 @@ def interleaved(sides: Mapping[str, Callable[[], float]], repeats: int) -> dict[
 def show(name: str, measures: Sequence[Measure]) -> None:
     """Print a small table."""
     table = Table(title=name, title_justify="left", box=None, pad_edge=False)
-    for heading in ("", "ours", "peer", "ratio"):
+    for heading in ("", "ours", "peer", "ratio", "added"):
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
-    table.add_column("unit")
-    table.add_column("beside")
-    table.add_column("goal")
+    for heading in ("unit", "beside", "goal"):
+        table.add_column(heading, no_wrap=True)
     for one in measures:
         ratio = f"{one.ratio:.2f}" if one.peer else "-"
-        table.add_row(one.what, _short(one.ours), _short(one.peer), ratio, one.unit, one.beside, one.goal)
-    Console(width=max(Console().width, 120)).print(table)
+        numbers = _short(one.ours), _short(one.peer), ratio, f"{'+' * (one.added > 0)}{_short(one.added)}"
+        table.add_row(one.what, *numbers, one.unit, one.beside, one.goal)
+    Console(width=max(Console().width, 140)).print(table)
 
 
 def _short(number: float) -> str:

@@ -1,7 +1,7 @@
 """What the proxy adds to the engine: latency, token rate and CPU, beside calling the engine directly in the same run.
 
-    python benchmarks/proxy.py [--clients 64] [--repeats 3]
-    python benchmarks/proxy.py --serve 9009 --keys keys.txt [--clients 64]     # for other clients; ends with stdin
+    python -m benchmarks proxy
+    python -m benchmarks.proxy --serve 9009 --keys keys.txt [--clients 64]     # for other clients; ends with stdin
 
 The engine is a stand-in that plays 50 pieces of text, at once or 20 ms apart on an absolute schedule. "direct" iterates
 it in this process; "proxy" is the same engine behind the proxy in a second process, asked over loopback by a client
@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from benchmarks.measure import Measure
 from lego.engine.base import EngineStats, FloatArray, GenerationRequest, IntArray, PolicyRef, Sampled, Sampling
 from lego.proxy.app import Proxy
 from lego.proxy.session import Caps, SessionSpec
@@ -34,6 +35,7 @@ from lego.trajectory.render import Rendering, open_rendering
 from lego.trajectory.tokenizer import load_tokenizer
 
 PIECES, PACE = 50, 0.020
+CLIENTS, REPEATS = 64, 3
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -198,7 +200,19 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-async def compare(folder: str, port: int, tokens: list[str], pid: int, clients: int, repeats: int) -> None:
+@dataclass(frozen=True)
+class Case:
+    """`goals`: key of `measure` -> what it should come to."""
+
+    name: str
+    clients: int
+    each: int
+    direct: Ask
+    proxied: Ask
+    goals: dict[str, str] = field(default_factory=dict)
+
+
+async def compare(folder: str, port: int, tokens: list[str], pid: int) -> list[Measure]:
     rendering = rendering_of(folder)
     engine = PacedEngine(rendering)
     texts = ("x" * 400, "x" * 400 + "[i=20]")
@@ -221,63 +235,84 @@ async def compare(folder: str, port: int, tokens: list[str], pid: int, clients: 
         return lambda client, number: connections[client].ask(f"{client} {number} {mark}", stream=stream, fresh=fresh)
 
     for _ in range(10):
-        await measure(proxied(False, True, False), clients, 1, pid)
-    cases: list[tuple[str, int, int, Ask, Ask]] = [
-        ("whole, continued", 1, 100, direct(False), proxied(False, False, False)),
-        ("whole, fresh 9 kB", 1, 100, direct(False), proxied(False, False, True)),
-        ("stream, continued", 1, 60, direct(False), proxied(False, True, False)),
-        ("stream at 20 ms, continued", clients, 3, direct(True), proxied(True, True, False)),
-        ("stream at 20 ms, fresh 9 kB", clients, 3, direct(True), proxied(True, True, True)),
+        await measure(proxied(False, True, False), CLIENTS, 1, pid)
+    added, streams = {"total": "at most +1 ms"}, {"rate": "at least 0.97 of it", "first": "at most 60 ms"}
+    cases = [
+        Case("whole, continued", 1, 100, direct(False), proxied(False, False, False), added),
+        Case("whole, fresh", 1, 100, direct(False), proxied(False, False, True)),
+        Case("stream, continued", 1, 60, direct(False), proxied(False, True, False)),
+        Case("stream at 20 ms, continued", CLIENTS, 3, direct(True), proxied(True, True, False), streams),
+        Case("stream at 20 ms, fresh", CLIENTS, 3, direct(True), proxied(True, True, True)),
     ]
-    print(f"{'':28} clients | first piece ms  added | whole reply ms  added | pieces/s   lost | CPU ms a request")
-    for name, count, each, engine_ask, proxy_ask in cases:
-        runs = []
-        for _ in range(repeats):
-            base = await measure(engine_ask, count, each, os.getpid())
-            for connection in connections:
-                connection.messages = []
-            runs.append((base, await measure(proxy_ask, count, each, pid)))
-        base, ours = ({key: statistics.median(run[side][key] for run in runs) for key in runs[0][0]} for side in (0, 1))
-        print(
-            f"{name:28} {count:7} | {ours['first'] * 1e3:14.2f} {(ours['first'] - base['first']) * 1e3:+6.2f} | "
-            f"{ours['total'] * 1e3:14.2f} {(ours['total'] - base['total']) * 1e3:+6.2f} | "
-            f"{ours['rate']:8.0f} {100 * (1 - ours['rate'] / base['rate']):5.1f}% | {ours['cpu'] * 1e3:.2f}"
+    return [one for case in cases for one in await _measured(case, connections, pid)]
+
+
+async def _measured(case: Case, connections: list[Client], pid: int) -> list[Measure]:
+    runs = []
+    for _ in range(REPEATS):
+        base = await measure(case.direct, case.clients, case.each, os.getpid())
+        for connection in connections:
+            connection.messages = []
+        runs.append((base, await measure(case.proxied, case.clients, case.each, pid)))
+    base, ours = ({key: statistics.median(run[side][key] for run in runs) for key in runs[0][0]} for side in (0, 1))
+    shown = [("total", "whole reply", "ms", 1e3), ("cpu", "CPU a request", "ms", 1e3)]
+    if case.clients > 1:
+        shown = [
+            ("first", "first piece", "ms", 1e3),
+            ("rate", "pieces", "1/s", 1.0),
+            ("cpu", "CPU a request", "ms", 1e3),
+        ]
+    return [
+        Measure(
+            f"{case.name}, {case.clients} at once: {label}",
+            unit,
+            ours[key] * scale,
+            base[key] * scale,
+            "engine alone",
+            case.goals.get(key, ""),
         )
+        for key, label, unit, scale in shown
+    ]
+
+
+def run() -> list[Measure]:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, keys = _policy(scratch), f"{scratch}/keys"
+        command = [sys.executable, "-m", "benchmarks.proxy", "--serve", "0", "--keys", keys, "--policy", folder]
+        with subprocess.Popen(
+            [*command, "--clients", str(CLIENTS)],
+            cwd=Path(__file__).parents[1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as server:
+            assert server.stdout is not None and server.stdin is not None
+            port = int(server.stdout.readline())
+            try:
+                return asyncio.run(compare(folder, port, Path(keys).read_text().split(), server.pid))
+            finally:
+                server.stdin.close()
+
+
+def _policy(scratch: str) -> str:
+    """A folder with a tokenizer that knows the benchmark's words."""
+    from lego.trainer.tiny import make_tiny
+
+    folder = Path(scratch, "policy")
+    corpus = [str(message["content"]) for message in history()] + [f"tok{i:02d} [i=20]" for i in range(100)]
+    make_tiny(folder, 0, corpus)
+    return str(folder)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--serve", type=int, required=True, metavar="PORT")
+    parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--policy", default="", help="folder with a tokenizer; empty makes a tiny one")
-    parser.add_argument("--serve", type=int, default=None, metavar="PORT")
-    parser.add_argument("--keys", default="keys.txt", help="where --serve writes the clients' tokens")
+    parser.add_argument("--keys", default="keys.txt", help="where the clients' tokens are written")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = args.policy
-        if not folder:
-            from lego.trainer.tiny import make_tiny
-
-            folder = f"{scratch}/policy"
-            corpus = [str(message["content"]) for message in history()] + [f"tok{i:02d} [i=20]" for i in range(100)]
-            make_tiny(Path(folder), 0, corpus)
-        if args.serve is not None:
-            asyncio.run(serve(folder, args.serve, args.clients, args.keys))
-            return
-        keys = f"{scratch}/keys"
-        command = [sys.executable, __file__, "--serve", "0", "--keys", keys, "--policy", folder]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
-        with subprocess.Popen(
-            [*command, "--clients", str(args.clients)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        ) as server:  # fmt: skip
-            assert server.stdout is not None and server.stdin is not None
-            port = int(server.stdout.readline())
-            try:
-                tokens = Path(keys).read_text().split()
-                asyncio.run(compare(folder, port, tokens, server.pid, args.clients, args.repeats))
-            finally:
-                server.stdin.close()
+        asyncio.run(serve(args.policy or _policy(scratch), args.serve, args.clients, args.keys))
 
 
 if __name__ == "__main__":
