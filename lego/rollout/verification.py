@@ -39,7 +39,13 @@ async def verify_candidate(candidate: Candidate, task: Task, workshop: Workshop)
     run = workshop.run
     timeout = parse_duration(run.config.verify.timeout) if run.config.verify.timeout else task.verifier_timeout
     return await verify(
-        workshop.podman, task, recipes.task_tag(task, run.config.images), candidate, limits_of(run, task), timeout
+        workshop.podman,
+        task,
+        recipes.task_tag(task, run.config.images),
+        candidate,
+        limits_of(run, task),
+        timeout,
+        run_id=run.config.run.name,
     )
 
 

@@ -1,0 +1,43 @@
+"""A Dockerfile that does not build: its log is named, its trials are the task's fault, the other tasks go on."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.podman
+
+
+def test_one_bad_dockerfile(project, podman):
+    project.task("good")
+    project.task("bad", dockerfile="FROM debian:bookworm\nRUN echo half way here && exit 7\n")
+    project.write()
+    built = project.lego("build-images")
+    assert built.code == 1 and "1 of 4 images failed" in built.error
+    log = Path(re.search(r"bad: see (\S+)", built.error)[1])
+    assert "half way here" in log.read_text()
+    rolled = project.lego("rollout")
+    assert rolled.code == 0 and "task image bad failed" in rolled.err and str(log) in rolled.err
+    assert project.lego("verify").code == 0
+    trials = project.trials()
+    assert [(t["status"], t["reward"]) for t in trials if t["task_id"] == "good"] == [("finished", 1)] * 2
+    bad = [t for t in trials if t["task_id"] == "bad"]
+    assert [(t["status"], t["fault"], t["attempt"], t["outcome"]) for t in bad] == [("failed", "task", 1, None)] * 2
+    assert all("exit status 7" in t["reason"] and str(log) in t["reason"] for t in bad)
+    shown = project.lego("show", str(bad[0]["id"]))
+    assert shown.code == 0 and "failed (task)" in shown.out and "exit status 7" in shown.out
+    unknown = project.lego("show", "99")
+    assert unknown.code == 2
+    assert unknown.error == "lego: store: there is no trial 99\n      trials go from 1 to 4"
+    status = project.lego("status", env={"COLUMNS": "80"})
+    assert "failed 1" in status.out
+    # A path cannot be broken.
+    assert all(len(line) <= 80 or str(log) in line for line in status.out.splitlines())
+
+
+def test_no_dockerfile_builds(project, podman):
+    project.task("bad", dockerfile="FROM debian:bookworm\nRUN exit 7\n")
+    project.write()
+    result = project.lego("rollout")
+    assert result.code == 1 and "not one trial of the round could be run" in result.error
+    assert {(t["status"], t["fault"], t["attempt"]) for t in project.trials()} == {("failed", "task", 1)}
