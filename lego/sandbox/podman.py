@@ -254,10 +254,12 @@ class Podman:
                 self._service.wait()
             self.socket.unlink(missing_ok=True)
             # The service leaves by itself when idle, so a killed owner leaves nothing behind for long; its own
-            # session keeps Ctrl-C from reaching it before the trials in flight are closed.
+            # session keeps Ctrl-C from reaching it before the trials in flight are closed. Its folder is not the
+            # user's, because conmon leaves a file named "oom" in it when a container runs out of memory.
             self._service = subprocess.Popen(
                 self.argv("system", "service", "--time", str(_IDLE), f"unix://{self.socket}"),
                 env=self.env,
+                cwd=self.paths.run,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

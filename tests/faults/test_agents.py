@@ -19,7 +19,8 @@ sleep 1
 """
 AGENTS = {
     "fork-bomb": SOLVED + "(bomb() { bomb | bomb & }; bomb) 2> /dev/null\nsleep 1\n",
-    "fork-bomb-first": f"#!/bin/sh\n(while :; do sleep {MARK} & done) 2> /dev/null &\nsleep 1\necho wrong > /app/answer\n",
+    "fork-bomb-first": f"#!/bin/sh\n(while :; do sleep {MARK} & done) 2> /dev/null &\n"
+    + "sleep 1\necho wrong > /app/answer\n",
     "disk-filler": SOLVED
     + "dd if=/dev/zero of=/app/big bs=1M count=30\ndd if=/dev/zero of=/var/big bs=1M count=30\nsleep 20\n",
     "memory-hog": SOLVED + "python3 -c 'x = bytearray(400 << 20)'\n",
@@ -29,7 +30,8 @@ AGENTS = {
     "killer-of-all": "#!/bin/sh\necho wrong > /app/answer\nkill -9 1\nkill -9 -1\n",
     "leaves-a-child": SOLVED + f"setsid sleep {MARK} > /dev/null 2>&1 &\nsleep 0.2\n",
     "breaks-out": SOLVED
-    + "for at in /run/lego /opt/harness /opt/harness/lego /sys /proc/sys/kernel; do touch $at/leak; done\nmount -t tmpfs none /mnt\n",
+    + "for at in /run/lego /opt/harness /opt/harness/lego /sys /proc/sys/kernel; do touch $at/leak; done\n"
+    + "mount -t tmpfs none /mnt\n",
 }
 REWARDS = {name: 0.0 if name in ("fork-bomb-first", "killer-of-all") else 1.0 for name in AGENTS}
 
