@@ -32,6 +32,16 @@ class Cgroup:
         unified = found.get("")
         return cls(found.get("memory", unified), found.get("pids", unified))
 
+    @classmethod
+    def of_container(cls, container: str, pid: int | None) -> Cgroup:
+        """The group of a container's first process, or where podman puts it if that process has already ended."""
+        group = cls.of(pid) if pid is not None else cls(None, None)
+        if group != cls(None, None):
+            return group
+        places = (f"libpod_parent/libpod-{container}", f"machine.slice/libpod-{container}.scope")
+        return cls(*(_first_folder([_ROOT / kind / place for place in places for kind in (controller, "")])
+                     for controller in ("memory", "pids")))  # fmt: skip
+
     def memory_limit(self) -> int | None:
         """Bytes, or None where nothing is enforced."""
         return _number(self.memory, "memory.limit_in_bytes") or _number(self.memory, "memory.max")
@@ -51,6 +61,10 @@ class Cgroup:
     def pids_refused(self) -> int:
         """How often a new process was refused."""
         return _fields(self.pids, "pids.events").get("max", 0)
+
+
+def _first_folder(candidates: list[Path]) -> Path | None:
+    return next((folder for folder in candidates if folder.is_dir()), None)
 
 
 def _text(folder: Path | None, name: str) -> str:

@@ -24,10 +24,11 @@ from lego.errors import SandboxError
 from lego.sandbox import reaper
 from lego.sandbox.cgroup import Cgroup
 from lego.sandbox.create import BoxSpec, create_body
+from lego.sandbox.layers import Changes, ChangesJob, Entry
 from lego.sandbox.logs import LogTail, OnOutput
 from lego.sandbox.podman import Podman, run_podman
 from lego.sandbox.probe import MAP_START
-from lego.sandbox.rootfs import Changes, ChangesJob, Entry, Job, LayJob, ReadJob, perform
+from lego.sandbox.rootfs import Job, LayJob, ReadJob, perform
 from lego.tasks.task import File
 
 Reason = Literal["exit", "timeout", "stopped", "oom", "disk", "lost"]
@@ -139,6 +140,7 @@ class Box:
     def _start(self, argv: list[str], env: Mapping[str, str], user: str | None, stdin: bytes) -> None:
         podman, spec = self.podman, self.spec
         podman.check_disk()
+        image = podman.image(spec.image)
         user = user if user is not None else spec.user
         if stdin:
             self._entries.append(Entry("/run/lego-stdin", "file", 0o444, stdin))
@@ -156,7 +158,6 @@ class Box:
         self._id = shown["Id"]
         self._pid_file = shown.get("PidFile") or str(self._userdata(podman.paths.runroot) / "pidfile")
         self._layers = dict(shown["GraphDriver"]["Data"] or {})
-        image = podman.image(spec.image)
         if not podman.capabilities.rootless:
             podman.request("post", f"/containers/{self._id}/mount")
         try:
@@ -195,7 +196,7 @@ class Box:
         begun = time.monotonic()
         log = LogTail(self._userdata(self.podman.paths.graph) / "ctr.log", output_limit, on_output)
         pid = self._pid()
-        group = Cgroup.of(pid) if pid is not None else Cgroup(None, None)
+        group = Cgroup.of_container(self._id, pid)
         evidence: dict[str, Any] = {}
         killed: Reason | None = None
         ask_at = over_at = 0.0
@@ -376,7 +377,7 @@ def _perform(podman: Podman, container: str, job: Job) -> object:
     if not podman.capabilities.rootless:
         return perform(job)
     # Only inside the user namespace can the files be reached and the container's mount be seen.
-    script = 'podman mount "$1" > /dev/null && exec "$2" -m lego.sandbox.rootfs'
+    script = 'podman mount "$1" > /dev/null && exec "$2" -c "from lego.sandbox.rootfs import main; main()"'
     env = {**podman.env, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = run_podman(env, ["unshare", "sh", "-c", script, "sh", container, sys.executable], input=pickle.dumps(job))
     return pickle.loads(done.stdout)

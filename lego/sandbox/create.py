@@ -74,11 +74,10 @@ def create_body(
 ) -> str:
     """The JSON of a libpod create request. Raises SandboxError when the image is not there."""
     capabilities, limits = podman.capabilities, spec.limits
-    image = podman.image(spec.image)
     mounts = [_bind(mount.source, mount.target) for mount in spec.mounts]
     body: dict[str, Any] = {
         "name": name,
-        "image": image.id,
+        "image": spec.image,
         "command": list(argv),
         "entrypoint": [],
         "env": {**spec.env, **env},
@@ -128,8 +127,7 @@ def create_body(
         mounts += [_bind(str(podman.mount_image(each.image)), each.target) for each in spec.image_mounts]
     else:
         body["image_volumes"] = [
-            {"source": podman.image(each.image).id, "destination": each.target, "rw": False}
-            for each in spec.image_mounts
+            {"source": each.image, "destination": each.target, "rw": False} for each in spec.image_mounts
         ]
     return json.dumps(body)
 

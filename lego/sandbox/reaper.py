@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -56,6 +57,8 @@ class Swept:
 
 def sweep(podman: Podman, *, own: bool = False) -> Swept:
     """Remove what dead owners left in this store, and with `own` what this process left too (at its exit)."""
+    # First, so that no service of the dead makes a container after they were listed.
+    _end_services(podman)
     query = {"all": "true", "filters": json.dumps({"label": [f"{APP}=lego"]})}
     listed = podman.request("get", "/containers/json", params=query).json()
     containers = 0
@@ -87,11 +90,23 @@ def _sweep_sockets(podman: Podman, own: bool) -> int:
         if owner and _stale(owner, own):
             shutil.rmtree(folder, ignore_errors=True)
             folders += 1
-    for socket in podman.paths.run.glob("api-*.sock"):
-        pid = socket.name.split("-")[1]
-        if pid.isdigit() and _start_time(int(pid)) is None:
-            socket.unlink(missing_ok=True)
     return folders
+
+
+def _end_services(podman: Podman) -> None:
+    """Ask the podman services of dead owners to leave; left alone, each stays until it has been idle for minutes."""
+    sockets = {
+        f"unix://{socket}": socket
+        for socket in podman.paths.run.glob("api-*.sock")
+        if (pid := socket.name.split("-")[1]).isdigit() and _start_time(int(pid)) is None
+    }
+    for process in Path("/proc").glob("[0-9]*") if sockets else ():
+        with contextlib.suppress(OSError):
+            last = (process / "cmdline").read_bytes().rstrip(b"\0").rpartition(b"\0")[2].decode(errors="replace")
+            if last in sockets:
+                os.kill(int(process.name), signal.SIGTERM)
+    for socket in sockets.values():
+        socket.unlink(missing_ok=True)
 
 
 def _stale(owner: Owner, own: bool) -> bool:

@@ -20,8 +20,8 @@ from pathspec import GitIgnoreSpec
 
 from lego.errors import SandboxError
 from lego.sandbox.container import Box
+from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
-from lego.sandbox.rootfs import Entry
 from lego.tasks.task import File, Task
 
 DropReason = Literal["protected", "reserved", "cache", "vcs", "build", "special", "too large"]

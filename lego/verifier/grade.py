@@ -15,8 +15,8 @@ from lego.clock import TrialClock
 from lego.errors import SandboxError, VerifierError
 from lego.sandbox.container import Ending, open_box
 from lego.sandbox.create import BoxSpec, Limits
+from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
-from lego.sandbox.rootfs import Entry
 from lego.sandbox.submission import Submission, collect, task_roots
 from lego.tasks.task import File, Task, Tree
 from lego.verifier.graders import REWARD_JSON, REWARD_TEXT, TEST_LOG, TRUST, read_reward
@@ -134,7 +134,9 @@ class _Bench:
             box.put(_under("/solution", task.solution, "solve.sh"))
             box.lay([Entry("/logs/agent", "dir", 0o777)])
             env = {"DEBIAN_FRONTEND": "noninteractive", **task.solution_env}
-            ending = await box.run(["/solution/solve.sh"], env=env, clock=TrialClock(self._timeout))
+            ending = await box.run(
+                ["/solution/solve.sh"], env=env, clock=TrialClock(max(self._timeout, task.agent_timeout or 0))
+            )
             if ending.reason != "exit":
                 raise VerifierError(
                     f"the solution of task {task.id} did not end by itself: {ending.reason}",

@@ -21,8 +21,9 @@ async def _still_fine(podman: Podman, image: str) -> bool:
 
 
 async def test_a_fork_bomb(podman: Podman, busybox: str) -> None:
-    ending = await run(podman, busybox, "bomb() { bomb | bomb & }; bomb; while true; do sleep 9 & done",
-                       clock=TrialClock(20))
+    ending = await run(
+        podman, busybox, "bomb() { bomb | bomb & }; bomb; while true; do sleep 9 & done", clock=TrialClock(20)
+    )
     assert ending.reason in ("exit", "timeout") and ending.evidence["pids_refused"] > 0
     assert await _still_fine(podman, busybox)
 
@@ -34,8 +35,9 @@ async def test_eating_memory(podman: Podman, busybox: str) -> None:
 
 
 async def test_memory_eaten_through_shared_memory(podman: Podman, busybox: str) -> None:
-    ending = await run(podman, busybox, "dd if=/dev/zero of=/dev/shm/x bs=1M count=200; ls -l /dev/shm/x",
-                       clock=TrialClock(60))
+    ending = await run(
+        podman, busybox, "dd if=/dev/zero of=/dev/shm/x bs=1M count=200; ls -l /dev/shm/x", clock=TrialClock(60)
+    )
     written = int(ending.stdout.split()[4]) if ending.stdout else 0
     assert written <= 64 << 20 and await _still_fine(podman, busybox)
 
@@ -82,14 +84,17 @@ async def test_holding_on_after_the_end(podman: Podman, busybox: str) -> None:
     assert ending.rc == 0 and before == after
 
 
-@pytest.mark.parametrize("line", [
-    "mount -t proc proc /tmp",
-    "echo 1 > /proc/sys/kernel/panic",
-    "echo c > /proc/sysrq-trigger",
-    "mkdir /sys/fs/cgroup/x",
-    "chown 1000 /app/kept.txt",
-    "cat /proc/1/root/../../../etc/shadow",
-])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mount -t proc proc /tmp",
+        "echo 1 > /proc/sys/kernel/panic",
+        "echo c > /proc/sysrq-trigger",
+        "mkdir /sys/fs/cgroup/x",
+        "chown 1000 /app/kept.txt",
+        "cat /proc/1/root/../../../etc/shadow",
+    ],
+)
 async def test_reaching_for_the_host(podman: Podman, busybox: str, line: str) -> None:
     ending = await run(podman, busybox, line)
     assert ending.rc != 0

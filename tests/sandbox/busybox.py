@@ -55,9 +55,38 @@ def _tar(busybox: bytes) -> bytes:
             entry = tarfile.TarInfo(path)
             entry.size, entry.mode = len(data), 0o755 if path == "bin/busybox" else 0o644
             tar.addfile(entry, io.BytesIO(data))
-        for name in ("sh", "cat", "ls", "mkdir", "rm", "rmdir", "mv", "cp", "ln", "dd", "sleep", "id", "kill", "head",
-                     "touch", "chmod", "grep", "sed", "yes", "mkfifo", "mount", "wget", "env", "tar", "true", "find",
-                     "printf", "wc", "nc", "su"):
+        for name in (
+            "sh",
+            "cat",
+            "ls",
+            "mkdir",
+            "rm",
+            "rmdir",
+            "mv",
+            "cp",
+            "ln",
+            "dd",
+            "sleep",
+            "id",
+            "kill",
+            "head",
+            "touch",
+            "chmod",
+            "grep",
+            "sed",
+            "yes",
+            "mkfifo",
+            "mount",
+            "wget",
+            "env",
+            "tar",
+            "true",
+            "find",
+            "printf",
+            "wc",
+            "nc",
+            "su",
+        ):
             entry = tarfile.TarInfo(f"bin/{name}")
             entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(entry)

@@ -19,8 +19,9 @@ async def run(podman: Podman, image: str, line: str, *, spec: Mapping[str, Any] 
         return await box.run(["sh", "-c", line], **how)
 
 
-async def submit(podman: Podman, image: str, line: str, *, workspace: Mapping[str, File] | None = None,
-                 **how: Any) -> Submission:
+async def submit(
+    podman: Podman, image: str, line: str, *, workspace: Mapping[str, File] | None = None, **how: Any
+) -> Submission:
     async with open_box(podman, BoxSpec(image, SMALL, workspace=workspace or {})) as box:
         ending = await box.run(["sh", "-c", line])
         assert ending.reason == "exit", ending

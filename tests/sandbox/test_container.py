@@ -53,8 +53,9 @@ async def test_no_proxy_setting_of_the_host_leaks_in(podman: Podman, busybox: st
 
 async def test_stdin_and_named_users(podman: Podman, busybox: str) -> None:
     spec = {"workspace": {"/app/mine": File(b"x")}, "user": "agent"}
-    ending = await run(podman, busybox, "cat; id -u; id -g; echo $HOME; echo y > mine && cat mine", spec=spec,
-                       stdin=b"line\x00\xff\n")
+    ending = await run(
+        podman, busybox, "cat; id -u; id -g; echo $HOME; echo y > mine && cat mine", spec=spec, stdin=b"line\x00\xff\n"
+    )
     assert ending.stdout == b"line\x00\xff\n1000\n1000\n/home/agent\ny\n"
 
 
@@ -72,8 +73,13 @@ async def test_a_missing_command_is_the_commands_own_failure(podman: Podman, bus
 async def test_the_clock_ends_it(podman: Podman, busybox: str) -> None:
     time = [0.0]
     clock = TrialClock(60.0, now=lambda: time[0])
-    ending = await run(podman, busybox, "echo before; sleep 1000", clock=clock,
-                       on_output=lambda stream, data: time.__setitem__(0, 61.0))
+    ending = await run(
+        podman,
+        busybox,
+        "echo before; sleep 1000",
+        clock=clock,
+        on_output=lambda stream, data: time.__setitem__(0, 61.0),
+    )
     assert (ending.reason, ending.rc, ending.stdout) == ("timeout", 137, b"before\n")
 
 
@@ -81,8 +87,13 @@ async def test_a_clock_that_stands_still_does_not(podman: Podman, busybox: str) 
     time = [0.0]
     clock = TrialClock(60.0, now=lambda: time[0])
     with clock.pause():
-        ending = await run(podman, busybox, "echo before; sleep 0.3; echo done", clock=clock,
-                           on_output=lambda stream, data: time.__setitem__(0, 1000.0))
+        ending = await run(
+            podman,
+            busybox,
+            "echo before; sleep 0.3; echo done",
+            clock=clock,
+            on_output=lambda stream, data: time.__setitem__(0, 1000.0),
+        )
     assert (ending.reason, ending.stdout) == ("exit", b"before\ndone\n")
 
 
@@ -160,7 +171,8 @@ async def test_a_container_taken_away_is_lost_not_failed(podman: Podman, busybox
     started = asyncio.Event()
     async with open_box(podman, BoxSpec(busybox, SMALL)) as box:
         running = asyncio.ensure_future(
-            box.run(["sh", "-c", "echo up; sleep 1000"], on_output=lambda stream, data: started.set()))
+            box.run(["sh", "-c", "echo up; sleep 1000"], on_output=lambda stream, data: started.set())
+        )
         await started.wait()
         await podman.call(lambda: podman.cli("rm", "--force", "--time", "0", box.name))
         ending = await running

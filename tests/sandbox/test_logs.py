@@ -20,7 +20,8 @@ def written(line: tuple[Stream, bool, bytes]) -> bytes:
 @given(st.lists(lines, max_size=20), st.lists(st.integers(0, 2000), max_size=6))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_whatever_the_cuts_the_streams_come_out_whole(
-        tmp_path: Path, lines: list[tuple[Stream, bool, bytes]], cuts: list[int]) -> None:
+    tmp_path: Path, lines: list[tuple[Stream, bool, bytes]], cuts: list[int]
+) -> None:
     path = tmp_path / "log"
     data = b"".join(map(written, lines))
     heard: dict[str, bytes] = {"stdout": b"", "stderr": b""}

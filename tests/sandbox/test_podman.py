@@ -48,8 +48,7 @@ def test_a_podman_that_starts_nothing_gives_its_own_reason_and_advice(fake: Call
     esac""")
     with pytest.raises(SandboxError) as caught:
         Podman.open(settings)
-    assert str(caught.value) == (
-        "sandbox: podman cannot start a container: crun: cgroups in hybrid mode not supported")
+    assert str(caught.value) == ("sandbox: podman cannot start a container: crun: cgroups in hybrid mode not supported")
     assert caught.value.hint.startswith("install runc (apt install runc) or set sandbox.runtime")
 
 
@@ -106,8 +105,11 @@ def test_settings_follow_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "access", lambda path, mode: True)
     ways = hostconf.candidates("auto")
     assert [(Path(way.runtime).name, way.cgroup_manager, bool(way.mount_program)) for way in ways[:4]] == [
-        ("crun", "systemd", False), ("runc", "systemd", False), ("crun", "cgroupfs", False),
-        ("runc", "cgroupfs", False)]
+        ("crun", "systemd", False),
+        ("runc", "systemd", False),
+        ("crun", "cgroupfs", False),
+        ("runc", "cgroupfs", False),
+    ]
     assert all(way.mount_program for way in ways[4:]) and len(ways) == 8
 
 
@@ -120,7 +122,8 @@ def test_another_podmans_environment_is_left_out(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.podman
 def test_what_was_probed_is_kept_and_proven_again_when_the_host_changes(
-        podman: Podman, monkeypatch: pytest.MonkeyPatch) -> None:
+    podman: Podman, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def never(*args: object) -> None:
         raise AssertionError("probed again")
 

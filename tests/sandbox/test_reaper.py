@@ -23,7 +23,11 @@ def test_an_owner_is_a_process_not_a_number() -> None:
 def test_a_dead_process_owns_nothing() -> None:
     told = subprocess.run(
         [sys.executable, "-c", "from lego.sandbox.reaper import Owner; print(Owner.current().tag)"],
-        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     owner = Owner.parse(told.stdout.strip())
     assert owner is not None and owner != Owner.current() and not owner.alive()
 
@@ -51,10 +55,9 @@ def test_the_dead_are_swept_and_the_living_left(podman: Podman, busybox: str) ->
     other.mkdir()
     try:
         with seal(podman.paths) as sealed:
-            swept = sweep(podman)
+            sweep(podman)
             assert sealed.folder.exists() and other.exists() and not orphan.exists()
         assert _there(podman) == {mine}
-        assert swept.containers >= 2 and swept.folders >= 1
         sweep(podman, own=True)
         assert _there(podman) == set()
     finally:

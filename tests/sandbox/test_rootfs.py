@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lego.sandbox.rootfs import ChangesJob, Entry, LayJob, ReadJob, perform
+from lego.sandbox.layers import ChangesJob, Entry
+from lego.sandbox.rootfs import LayJob, ReadJob, perform
 
 # The container's root is whoever runs the tests, so that these run without root too.
 SHIFT = os.getuid()
@@ -36,8 +37,17 @@ def root(tmp_path: Path) -> Path:
 def test_files_links_folders_and_deletions(root: Path) -> None:
     (root / "old").mkdir()
     (root / "old" / "f").write_text("x")
-    lay(root, [Entry("/a/b/c", "file", 0o750, b"data"), Entry("/a/l", "link", data=b"b/c"), Entry("/d", "dir", 0o700),
-               Entry("/old/f", "deleted"), Entry("/old", "deleted"), Entry("/never/was", "deleted")])
+    lay(
+        root,
+        [
+            Entry("/a/b/c", "file", 0o750, b"data"),
+            Entry("/a/l", "link", data=b"b/c"),
+            Entry("/d", "dir", 0o700),
+            Entry("/old/f", "deleted"),
+            Entry("/old", "deleted"),
+            Entry("/never/was", "deleted"),
+        ],
+    )
     assert (root / "a/b/c").read_bytes() == b"data" and stat.S_IMODE((root / "a/b/c").stat().st_mode) == 0o750
     assert os.readlink(root / "a/l") == "b/c" and stat.S_IMODE((root / "d").stat().st_mode) == 0o700
     assert not (root / "old").exists()
@@ -75,11 +85,15 @@ def test_a_file_laid_through_a_link_stays_inside(root: Path, tmp_path: Path) -> 
 parts = st.sampled_from(["a", "b", "..", ".", "l"])
 some_paths = st.lists(parts, min_size=1, max_size=4).map(lambda p: "/" + "/".join(p))
 targets = st.lists(parts, min_size=1, max_size=4).flatmap(
-    lambda p: st.sampled_from(["/".join(p), "/" + "/".join(p), "../../../" + "/".join(p)]))
-some_entries = st.lists(st.one_of(
-    st.builds(Entry, some_paths, st.just("link"), data=targets.map(str.encode)),
-    st.builds(Entry, some_paths, st.sampled_from(["file", "dir", "deleted"]), st.just(0o755), st.just(b"laid"))),
-    max_size=8)
+    lambda p: st.sampled_from(["/".join(p), "/" + "/".join(p), "../../../" + "/".join(p)])
+)
+some_entries = st.lists(
+    st.one_of(
+        st.builds(Entry, some_paths, st.just("link"), data=targets.map(str.encode)),
+        st.builds(Entry, some_paths, st.sampled_from(["file", "dir", "deleted"]), st.just(0o755), st.just(b"laid")),
+    ),
+    max_size=8,
+)
 
 
 @given(some_entries)

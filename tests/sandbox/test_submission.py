@@ -9,16 +9,24 @@ from hypothesis import strategies as st
 from lego.errors import SandboxError
 from lego.sandbox.container import open_box
 from lego.sandbox.create import BoxSpec
+from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
-from lego.sandbox.rootfs import Entry
 from lego.sandbox.submission import Dropped, Submission, collect
 from lego.tasks.task import File
 from tests.sandbox.running import SMALL, submit
 
 names = st.binary(min_size=1, max_size=12).filter(lambda b: b"/" not in b and b"\0" not in b)
 paths = st.lists(names, min_size=1, max_size=3).map(lambda parts: "/app/" + os.fsdecode(b"/".join(parts)))
-entries = st.builds(Entry, paths, st.sampled_from(["file", "link", "dir", "deleted"]), st.integers(0, 0o7777),
-                    st.binary(max_size=50), st.integers(0, 65535), st.integers(0, 65535), st.booleans())
+entries = st.builds(
+    Entry,
+    paths,
+    st.sampled_from(["file", "link", "dir", "deleted"]),
+    st.integers(0, 0o7777),
+    st.binary(max_size=50),
+    st.integers(0, 65535),
+    st.integers(0, 65535),
+    st.booleans(),
+)
 drops = st.builds(Dropped, paths, st.sampled_from(["protected", "vcs"]), st.sampled_from(["added", "deleted"]))
 
 
@@ -73,8 +81,7 @@ async def test_every_kind_of_change_leaves_as_bytes(podman: Podman, busybox: str
         "/app/other/f": ("file", 0o644, b"moved\n"),
         "/app/laid": ("deleted", 0o644, b""),
     }
-    assert _dropped(submission) == {"/app/pipe": ("special", "added"),
-                                    "/app/pkg/conftest.py": ("protected", "deleted")}
+    assert _dropped(submission) == {"/app/pipe": ("special", "added"), "/app/pkg/conftest.py": ("protected", "deleted")}
 
 
 @pytest.mark.podman
@@ -90,7 +97,10 @@ async def test_a_moved_folder_leaves_whole(podman: Podman, busybox: str) -> None
 async def test_a_folder_made_anew_has_lost_what_it_held(podman: Podman, busybox: str) -> None:
     submission = await submit(podman, busybox, "rm -r pkg; mkdir pkg; echo z > pkg/z.py; echo a = 1 > pkg/a.py")
     assert {path: kind for path, (kind, _, _) in _kept(submission).items()} == {
-        "/app/pkg/a.py": "file", "/app/pkg/b.py": "deleted", "/app/pkg/z.py": "file"}
+        "/app/pkg/a.py": "file",
+        "/app/pkg/b.py": "deleted",
+        "/app/pkg/z.py": "file",
+    }
 
 
 @pytest.mark.podman
@@ -140,8 +150,9 @@ async def test_a_huge_file_is_left_behind(podman: Podman, busybox: str) -> None:
 @pytest.mark.podman
 @pytest.mark.parametrize("line", ["rm -rf /app", "mv /app /x; ln -s /etc /app", "mv /app /x; echo > /app"])
 async def test_a_root_taken_away_still_gives_a_submission(podman: Podman, busybox: str, line: str) -> None:
-    submission = await submit(podman, busybox, f"cd /; {line}", workspace={"/app/laid": File(b"")},
-                              protected=("tests/",))
+    submission = await submit(
+        podman, busybox, f"cd /; {line}", workspace={"/app/laid": File(b"")}, protected=("tests/",)
+    )
     assert _dropped(submission)["/app"][0] == "special"
     assert _dropped(submission)["/app/pkg/conftest.py"] == ("protected", "deleted")
     assert not any(entry.path.startswith("/etc") for entry in submission.entries)
@@ -159,8 +170,10 @@ async def test_applied_to_a_fresh_box_it_gives_the_same_files(podman: Podman, bu
     echo more >> kept.txt; ln -s /etc/passwd link; rm -r tests; echo file > tests; rm old.txt; mkdir old.txt
     touch old.txt/x; printf x > "$(printf 'odd\n\377')"; echo new > pkg/new.py; rm pkg/a.py; chmod 700 pkg/b.py; rm laid
     """
-    listing = (r"""find . | sort | while read -r f; do ls -ld "$f" | sed 's/ [0-9]* [A-Z][a-z]* .*//'; done; """
-               "cat $(find . -type f -name '*.*')")
+    listing = (
+        r"""find . | sort | while read -r f; do ls -ld "$f" | sed 's/ [0-9]* [A-Z][a-z]* .*//'; done; """
+        "cat $(find . -type f -name '*.*')"
+    )
     workspace = {"/app/laid": File(b"1")}
     async with open_box(podman, BoxSpec(busybox, SMALL, workspace=workspace)) as box:
         first = await box.run(["sh", "-c", f"{line}\n{listing}"])

@@ -18,11 +18,18 @@ def _said(verdict: Verdict) -> tuple[str, float | None]:
     return verdict.outcome, verdict.reward
 
 
-@pytest.mark.parametrize(("candidate", "said"), [
-    (Oracle(), ("passed", 1.0)), (Nothing(), ("failed", 0.0)), (FIXED, ("passed", 1.0)),
-    (written(code_txt=b"still broken"), ("failed", 0.0))])
-async def test_solved_is_told_from_unsolved(podman: Podman, busybox: str, candidate: Candidate,
-                                            said: tuple[str, float]) -> None:
+@pytest.mark.parametrize(
+    ("candidate", "said"),
+    [
+        (Oracle(), ("passed", 1.0)),
+        (Nothing(), ("failed", 0.0)),
+        (FIXED, ("passed", 1.0)),
+        (written(code_txt=b"still broken"), ("failed", 0.0)),
+    ],
+)
+async def test_solved_is_told_from_unsolved(
+    podman: Podman, busybox: str, candidate: Candidate, said: tuple[str, float]
+) -> None:
     verdict = await verify(podman, shell_task(), busybox, candidate, SMALL)
     assert _said(verdict) == said and verdict.trust and not verdict.tamper
 
@@ -45,13 +52,17 @@ async def test_json_rewards_come_with_their_parts(podman: Podman, busybox: str) 
 CRASHES = f"[ -f /app/crash ] && exit 1; {GOOD_TEST}"
 
 
-@pytest.mark.parametrize("test", [
-    CRASHES,
-    f"[ -f /app/crash ] && echo nan > /logs/verifier/reward.txt && exit 0; {GOOD_TEST}",
-    f"[ -f /app/crash ] && kill -9 $$; {GOOD_TEST}",
-])
-async def test_no_reward_is_the_submissions_doing_when_the_solution_gets_one(podman: Podman, busybox: str,
-                                                                             test: str) -> None:
+@pytest.mark.parametrize(
+    "test",
+    [
+        CRASHES,
+        f"[ -f /app/crash ] && echo nan > /logs/verifier/reward.txt && exit 0; {GOOD_TEST}",
+        f"[ -f /app/crash ] && kill -9 $$; {GOOD_TEST}",
+    ],
+)
+async def test_no_reward_is_the_submissions_doing_when_the_solution_gets_one(
+    podman: Podman, busybox: str, test: str
+) -> None:
     verdict = await verify(podman, shell_task(test), busybox, written(crash=b""), SMALL)
     assert _said(verdict) == ("broken", 0.0) and verdict.detail["control"] == "gave a reward"
 
@@ -62,10 +73,13 @@ async def test_a_hang_is_broken_whatever_it_wrote_before(podman: Podman, busybox
     assert _said(verdict) == ("broken", 0.0) and "timeout" in verdict.detail["reason"]
 
 
-@pytest.mark.parametrize(("test", "solve"), [
-    ("exit 1", "true"), ("exit 1", None), (GOOD_TEST + "; exec sleep 1000", "true"), (CRASHES, "sleep 1000")])
-async def test_no_reward_is_an_error_when_the_control_gets_none_either(podman: Podman, busybox: str, test: str,
-                                                                       solve: str | None) -> None:
+@pytest.mark.parametrize(
+    ("test", "solve"),
+    [("exit 1", "true"), ("exit 1", None), (GOOD_TEST + "; exec sleep 1000", "true"), (CRASHES, "sleep 1000")],
+)
+async def test_no_reward_is_an_error_when_the_control_gets_none_either(
+    podman: Podman, busybox: str, test: str, solve: str | None
+) -> None:
     verdict = await verify(podman, shell_task(test, solve), busybox, written(crash=b""), SMALL, 4.0)
     assert _said(verdict) == ("error", None) and verdict.detail["fault"] == "task" and verdict.detail["control"]
 
