@@ -9,7 +9,7 @@ import subprocess
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def until(condition: Callable[[], Any], what: str, process: subprocess.Popen[byt
         if process is not None and process.poll() is not None:
             return bool(condition())
         assert time.monotonic() < deadline, f"waited for this in vain: {what}"
-        time.sleep(0.005)
+        time.sleep(0.01)
     return True
 
 
@@ -190,15 +190,22 @@ def _decided(store: Store, trial: Row) -> dict[str, Any]:
 
 
 def left_behind(podman: Podman, run: RunOf) -> list[str]:
-    """Containers of the run, and socket folders and service sockets of its processes."""
+    """Containers of the run; socket folders, service sockets and podman services of its processes."""
     query = {"all": "true", "filters": f'{{"label": ["{RUN}={run.name}"]}}'}
-    listed = podman.request("get", "/containers/json", params=query).json() or []
+    containers = [row["Id"] for row in podman.request("get", "/containers/json", params=query).json() or []]
     owners = {folder: Owner.parse(folder.name.rpartition("-")[0]) for folder in podman.paths.sockets.iterdir()}
     folders = [str(folder) for folder, owner in owners.items() if owner and owner.pid in run.pids]
-    services = [
-        str(socket) for socket in podman.paths.run.glob("api-*.sock") if int(socket.name.split("-")[1]) in run.pids
-    ]
-    return [container["Id"] for container in listed] + folders + services
+    prefixes = tuple(str(podman.paths.run / f"api-{pid}-") for pid in run.pids)
+    sockets = [str(path) for path in podman.paths.run.glob("api-*.sock") if str(path).startswith(prefixes)]
+    services = [words for words in command_lines() if words[-1].removeprefix("unix://").startswith(prefixes)]
+    return containers + folders + sockets + [" ".join(words) for words in services]
+
+
+def command_lines() -> Iterator[list[str]]:
+    """Of every process on this machine."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield file.read_text(errors="replace").rstrip("\0").split("\0")
 
 
 def check_database(run: RunOf) -> None:
