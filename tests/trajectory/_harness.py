@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from lego.trajectory.arrays import Fate, Finish, FloatArray, IntArray, Kind, Sampler, as_ids
+from lego.trajectory.history import normal_text
 from lego.trajectory.messages import Message
 from lego.trajectory.prompt import HistoryPolicy, Prompt, compose
-from lego.trajectory.tree import Call, CallTree
+from lego.trajectory.tree import Call, CallTree, Continue
 from tests.trajectory._support import TOOLS, mark, rendering, tokenizer
 
 TEXTS = ("so", " \n", "ok", "x = 1\n", "\u4f60\U0001f600")
@@ -52,7 +53,8 @@ class RandomHarness:
         reply = rendering(self.family).parse(ids, TOOLS).message
         calls = tuple(replace(call, id=f"call_{self.minted + i}") for i, call in enumerate(reply.tool_calls))
         self.minted += len(calls)
-        reply = replace(reply, tool_calls=calls)
+        mark = self.data.draw(st.sampled_from([None, f"mark{len(self.truth)}"]))
+        reply = replace(reply, tool_calls=calls, mark=mark)
         call = prompt.enter(
             self.tree,
             ids,
@@ -67,7 +69,13 @@ class RandomHarness:
         return call, reply
 
     def echo(self, reply: Message) -> Message:
-        """The reply as a harness returns it: re-serialised, renamed, thinking dropped; still the same reply."""
+        """The reply as a harness returns it: re-serialised, renamed, thinking dropped; still the same reply.
+
+        Where its mark comes back its text does not count, unless it is cut.
+        """
+        if reply.mark and self.data.draw(st.booleans()):
+            return replace(reply, content="changed" + reply.content)
+        reply = replace(reply, mark=None)
         calls = tuple(
             replace(call, name=call.name + "2", arguments=self._reserialised(call.arguments))
             for call in reply.tool_calls
@@ -80,7 +88,10 @@ class RandomHarness:
         """Not the same reply: another text, or only some of its calls."""
         if reply.tool_calls:
             return replace(reply, tool_calls=reply.tool_calls[1:], content="changed" + reply.content)
-        return replace(reply, content="changed" + reply.content)
+        said = normal_text(reply.content)
+        if reply.mark and len(said) > 1 and self.data.draw(st.booleans()):
+            return replace(reply, content=said[:-1])
+        return replace(reply, content="changed" + reply.content, mark=None)
 
     def results(self, reply: Message) -> list[Message]:
         text = f"r{self.data.draw(st.integers(0, 2))}"
@@ -125,9 +136,11 @@ def run(harness: RandomHarness, steps: int) -> None:
         if call.fate is Fate.ABANDONED and action in ("on", "compact"):
             action = "retry"
         if action == "on":
-            history = [*history, harness.echo(reply), *harness.results(reply)]
+            echo = harness.echo(reply)
+            history = [*history, echo, *harness.results(reply)]
             known = harness.tree.place(history, TOOLS)
-            assert getattr(known, "call", None) is not None
+            assert isinstance(known, Continue)
+            assert known.call is call or not (echo.mark or echo.tool_calls)
             again = harness.ask(history)
             if harness.history == "raw":
                 assert again.how == "continued" and again.parent is not None

@@ -61,6 +61,25 @@ def test_a_bare_reply_is_known_by_its_text() -> None:
     assert isinstance(tree.place([SYSTEM, USER, Message("assistant", "I am  done."), ON], TOOLS), Fork)
 
 
+def test_a_bare_reply_is_known_by_its_mark_where_the_echo_has_one() -> None:
+    tree = CallTree()
+    one = enter(tree, [SYSTEM, USER], replace(BARE, mark="a"))
+    two = enter(tree, [SYSTEM, USER], replace(BARE, mark="b"))
+
+    def place(**echo: str | None) -> object:
+        return tree.place([SYSTEM, USER, replace(BARE, **echo), ON], TOOLS)  # type: ignore[arg-type]
+
+    assert place(mark="a") == Continue(one, (ON,), superseded=(two.id,))
+    assert place(mark="b", content="rewritten") == Continue(two, (ON,))
+    assert isinstance(place(mark="c"), Fork), "another reply with the same text"
+    assert isinstance(place(mark="a", content="I am"), Fork), "what a cut stream left"
+    assert isinstance(place(mark="a", content=""), Fork)
+    assert isinstance(place(mark=None), Continue)
+    assert tree.recognise(replace(BARE, mark="a", content="rewritten")) is one
+    assert tree.recognise(replace(BARE, mark="a", content="I am")) is None
+    assert tree.recognise(replace(BARE, mark="c")) is None
+
+
 def test_other_messages_or_tools_are_a_root() -> None:
     tree = CallTree()
     enter(tree, [SYSTEM, USER], BARE)
