@@ -30,6 +30,8 @@ COMMANDS: dict[str, str] = {
     "try": "Run one attempt of one task in the foreground.",
     "status": "Say where a run stands and whether something looks wrong.",
     "show": "Show a trial: turns, tool calls, reward and why.",
+    "monitor": "Watch a run live in the terminal.",
+    "report": "Write the run as one self-contained HTML file.",
     "config": "Print every setting of a config and where it came from.",
     "gc": "Remove what no run needs any more.",
 }

@@ -11,22 +11,21 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 
 
 def chart(curve: Curve, width: int, height: int) -> list[str]:
-    """`height` lines of `width` characters: the plot, its axis and the numbers on it.
+    """At most `height` (5 or more) lines of `width` characters: the plot, its axis and the numbers on it.
 
     More points than columns: each column keeps its latest point, and the last line says how many are not shown.
     """
     if not curve.points:
         return ["no finite value was recorded"]
     low, high = extent(curve)
-    labels = {0: number(high), height - 3: number(low)}
-    middle = (height - 3) // 2
-    if height >= 9:
-        labels[middle] = number(high - (high - low) * middle / (height - 3))
+    # An odd number of rows, so that the middle has a row of its own.
+    tall = (height - 3) // 2 * 2 + 1
+    middle = tall // 2
+    labels = {0: number(high), middle: number((low + high) / 2), tall - 1: number(low)}
     margin = max(len(label) for label in labels.values()) + 1
     columns = width - margin - 1
-    rows = [[" "] * columns for _ in range(height - 2)]
-    first, last = curve.points[0].x, max(point.x for point in curve.points)
-    first = min(first, *(point.x for point in curve.points)) if len(curve.points) > 1 else first
+    rows = [[" "] * columns for _ in range(tall)]
+    first, last = min(point.x for point in curve.points), max(point.x for point in curve.points)
     shown = _by_column(curve.points, first, last, columns)
     for column, point in shown.items():
         _draw(rows, column, point, low, high)

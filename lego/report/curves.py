@@ -98,7 +98,7 @@ def way_of(detail: dict[str, Any]) -> str:
     """How an evaluation was done: only evaluations done alike are one curve."""
     temperature, history = detail.get("temperature"), detail.get("history", "?")
     how = "greedy" if temperature == 0 else f"T {temperature:g}" if temperature is not None else "T ?"
-    return f"{how}, {history}, {detail.get('tasks', '?')} tasks"
+    return f"{how}, {history}, {detail.get('tasks_asked', '?')} tasks"
 
 
 def _metrics(store: Store) -> list[Curve]:
@@ -136,7 +136,7 @@ def extent(curve: Curve) -> tuple[float, float]:
     values = [value for point in curve.points for value in (point.y, point.low, point.high) if value is not None]
     low, high = min(values), max(values)
     if low == high:
-        pad = abs(low) / 2 or 0.5
+        pad = abs(low) / 10 or 1.0
         return low - pad, high + pad
     return low, high
 

@@ -348,3 +348,19 @@ def provenance(store: Store) -> dict[str, str]:
     """Versions of lego and what it stands on, and its commit."""
     rows = store.rows("SELECT key, value FROM meta WHERE key LIKE 'version.%' OR key = 'git_commit' ORDER BY key")
     return {row["key"].removeprefix("version."): row["value"] for row in rows}
+
+
+def last_step(store: Store) -> Row | None:
+    """The newest training step, without its metrics."""
+    return store.row(
+        "SELECT step, kind, status, reason, policy_from, policy_to FROM train_steps ORDER BY step DESC LIMIT 1"
+    )
+
+
+def newest_policy(store: Store) -> int | None:
+    return store.value("SELECT max(version) FROM policies")
+
+
+def images_by_status(store: Store) -> dict[str, int]:
+    rows = store.rows("SELECT status, count(*) AS n FROM images GROUP BY status")
+    return {row["status"]: row["n"] for row in rows}

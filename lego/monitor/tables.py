@@ -1,0 +1,120 @@
+"""Tables whose cells are plain text, and which ask for more at their ends. The cursor shows without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.coordinate import Coordinate
+from textual.message import Message
+from textual.widgets import DataTable
+
+from lego.plain import one_line
+
+
+@dataclass(frozen=True)
+class Column:
+    """width in cells, None for what is left over; `right` aligns numbers."""
+
+    title: str
+    width: int | None
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """`look` is a Rich style that says nothing the words do not."""
+
+    key: str
+    cells: Sequence[str]
+    look: str = ""
+
+
+class PlainTable(DataTable[Text]):
+    """`Wanted` is posted when the cursor is to go past an end, or to the very first or last row."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select_cursor", "Open"),
+        Binding("j", "cursor_down", show=False),
+        Binding("k", "cursor_up", show=False),
+        Binding("home,ctrl+home", "scroll_top", show=False),
+        Binding("end,ctrl+end", "scroll_bottom", show=False),
+    ]
+
+    class Wanted(Message):
+        def __init__(self, table: PlainTable, where: Literal["below", "above", "last", "first"]) -> None:
+            super().__init__()
+            self.table = table
+            self.where = where
+
+        @property
+        def control(self) -> PlainTable:
+            return self.table
+
+    def __init__(self, *, id: str, cells: bool = False) -> None:
+        super().__init__(id=id, cursor_type="cell" if cells else "row", cell_padding=0, zebra_stripes=False)
+        self.keys: list[str] = []
+
+    def lay(self, columns: Sequence[Column], rows: Sequence[Row], width: int, *, at: str | int | None = None) -> None:
+        """Show these rows; the cursor goes to the row with key `at`, to row number `at`, or stays on its row."""
+        kept = self.key_at_cursor if at is None else at
+        column, top = self.cursor_column, self.scroll_y
+        fixed = sum(column_.width + 1 for column_ in columns if column_.width is not None)
+        loose = max(width - fixed - 1, 6)
+        widths = [loose if column_.width is None else column_.width for column_ in columns]
+        self.clear(columns=True)
+        for column_, size in zip(columns, widths, strict=True):
+            self.add_column(_cell(column_.title, size, column_.right), width=size + 1)
+        for row in rows:
+            cells = zip(row.cells, widths, columns, strict=True)
+            self.add_row(*(_cell(text, size, col.right, row.look) for text, size, col in cells), key=row.key)
+        self.keys = [row.key for row in rows]
+        if isinstance(kept, str):
+            kept = self.keys.index(kept) if kept in self.keys else min(self.cursor_row, len(rows) - 1)
+        if rows:
+            self.scroll_to(y=top, animate=False, immediate=True)
+            self.move_cursor(row=max(kept or 0, 0), column=min(column, len(columns) - 1), animate=False)
+
+    @property
+    def key_at_cursor(self) -> str | None:
+        return self.keys[self.cursor_row] if 0 <= self.cursor_row < len(self.keys) else None
+
+    def action_cursor_down(self) -> None:
+        if self.cursor_row >= self.row_count - 1:
+            self.post_message(self.Wanted(self, "below"))
+        super().action_cursor_down()
+
+    def action_cursor_up(self) -> None:
+        if self.cursor_row <= 0:
+            self.post_message(self.Wanted(self, "above"))
+        super().action_cursor_up()
+
+    def action_page_down(self) -> None:
+        if self.cursor_row >= self.row_count - 1:
+            self.post_message(self.Wanted(self, "below"))
+        super().action_page_down()
+
+    def action_page_up(self) -> None:
+        if self.cursor_row <= 0:
+            self.post_message(self.Wanted(self, "above"))
+        super().action_page_up()
+
+    def action_scroll_top(self) -> None:
+        self.post_message(self.Wanted(self, "first"))
+        self.cursor_coordinate = Coordinate(0, self.cursor_column)
+
+    def action_scroll_bottom(self) -> None:
+        self.post_message(self.Wanted(self, "last"))
+        self.cursor_coordinate = Coordinate(max(self.row_count - 1, 0), self.cursor_column)
+
+
+def _cell(text: str, width: int, right: bool, look: str = "") -> Text:
+    """Never markup, never a control character, never wider than its column."""
+    cell = Text(one_line(text), style=look, no_wrap=True)
+    cell.truncate(width, overflow="ellipsis")
+    if right:
+        cell.align("right", width)
+    return cell

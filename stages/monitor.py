@@ -1,0 +1,57 @@
+"""`lego monitor`: watch a run from its database."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+import click
+
+from lego.errors import StoreError
+from stages._common import with_config
+
+if TYPE_CHECKING:
+    from lego.config.load import Loaded
+    from lego.monitor.app import Originals
+
+
+@click.command()
+@with_config
+def command(loaded: Loaded) -> None:
+    """Watch a run: rounds, trials, the task grid, curves, and each trial turn by turn.
+
+    Reads only; start and stop it as you like beside running stages. Keys are shown at the foot, ? explains them.
+    Works over SSH from 80x24, and without colour (NO_COLOR=1).
+    """
+    from lego.rundb.paths import run_db
+    from lego.rundb.store import Store
+
+    section = loaded.config.run
+    store = Store.open_read_only(run_db(section.dir, section.name))
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise StoreError("monitor needs a terminal", fault="user", hint="lego status and lego report need none")
+    from lego.monitor.app import MonitorApp
+
+    MonitorApp(store, section.name, wanted=loaded.config.loop.rounds, originals=_originals(loaded)).run()
+    store.close()
+
+
+def _originals(loaded: Loaded) -> Originals:
+    """What a task's files were, where the config's tasks say so themselves; loaded at first use."""
+
+    @cache
+    def workspaces() -> dict[str, dict[str, bytes]]:
+        from lego.tasks.load import load_all
+
+        train, held_out = load_all(loaded.config.tasks)
+        return {
+            task.id: {path: file.data for path, file in task.environment.workspace.items()}
+            for task in (*train, *held_out)
+        }
+
+    def of(task: str) -> Mapping[str, bytes]:
+        return workspaces().get(task, {})
+
+    return of
