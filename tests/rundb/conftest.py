@@ -23,6 +23,11 @@ def fill(store: Store, tasks: int = 2, samples: int = 3) -> rounds.Round:
     catalogue.register_tasks(store, [TaskEntry(name, "train", name, "test", "", "") for name in names])
     catalogue.add_policy(store, parent=None, path="p", digest="d", made_by="start")
     return rounds.open_round(
-        store, "train", ordinal=1, policy_version=0, tasks=[(name, "tiny-agent") for name in names], samples=samples,
+        store,
+        "train",
+        ordinal=1,
+        policy_version=0,
+        tasks=[(name, "tiny-agent") for name in names],
+        samples=samples,
         settings={},
     )

@@ -40,14 +40,28 @@ while (trial := trials.claim(store, 1)) is not None:
 
 
 def finish(store: Store, trial: trials.Trial) -> None:
-    trials.finish(store, trial, ending="exit", reason="", exit_code=0, seconds=1.0, waited=0.5, summary={}, output=b"out",
-                  submission=b"s", submission_digest="d", submission_note={})
+    trials.finish(
+        store,
+        trial,
+        ending="exit",
+        reason="",
+        exit_code=0,
+        seconds=1.0,
+        waited=0.5,
+        summary={},
+        output=b"out",
+        submission=b"s",
+        submission_digest="d",
+        submission_note={},
+    )
 
 
 def test_two_processes_share_the_work_and_do_nothing_twice(store: Store) -> None:
     fill(store, tasks=10, samples=10)
     workers = [
-        subprocess.Popen([sys.executable, "-c", CLAIM_ALL, str(store.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", CLAIM_ALL, str(store.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         for _ in range(2)
     ]
     for worker in workers:
@@ -61,7 +75,12 @@ def test_two_processes_share_the_work_and_do_nothing_twice(store: Store) -> None
 
 def test_a_killed_worker_loses_its_trial_at_once_and_the_next_attempt_opens(store: Store) -> None:
     round_ = fill(store, tasks=1, samples=1)
-    worker = subprocess.Popen([sys.executable, "-c", CLAIM_AND_HANG, str(store.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    worker = subprocess.Popen(
+        [sys.executable, "-c", CLAIM_AND_HANG, str(store.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert worker.stdout
     claimed = int(worker.stdout.readline())
     assert trials.reclaim(store, round_.id, 3) == 0, "a live worker keeps its trial"

@@ -61,7 +61,8 @@ def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_opening_migrates_once_even_when_several_processes_race(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from lego.rundb.store import Store; Store.open(Path(sys.argv[1])).close()"
+    imports = "import sys; from pathlib import Path; from lego.rundb.store import Store"
+    code = f"{imports}; Store.open(Path(sys.argv[1])).close()"
     started = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "run.db")]) for _ in range(4)]
     assert [process.wait() for process in started] == [0, 0, 0, 0]
     store = Store.open(tmp_path / "run.db")
@@ -112,9 +113,13 @@ def test_config_identity_is_frozen_tunables_are_logged_machine_is_free(tmp_path:
 
 def test_a_changed_task_is_refused(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "run.db")
-    catalogue.register_tasks(store, [TaskEntry("a", "train", "1", "s", "", ""), TaskEntry("b", "eval", "2", "s", "", "")])
+    catalogue.register_tasks(
+        store, [TaskEntry("a", "train", "1", "s", "", ""), TaskEntry("b", "eval", "2", "s", "", "")]
+    )
     with pytest.raises(ConfigError, match="1 tasks changed .* such as b"):
-        catalogue.register_tasks(store, [TaskEntry("a", "train", "1", "s", "", ""), TaskEntry("b", "eval", "X", "s", "", "")])
+        catalogue.register_tasks(
+            store, [TaskEntry("a", "train", "1", "s", "", ""), TaskEntry("b", "eval", "X", "s", "", "")]
+        )
 
 
 def test_the_schema_checks_what_it_holds(tmp_path: Path) -> None:
