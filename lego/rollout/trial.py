@@ -43,7 +43,6 @@ async def run_trial(trial: Trial, site: Site) -> None:
                 launch = render(spec, _values(site, task, session), site.runtime_tag(spec))
                 async with open_box(site.podman, _box_spec(trial, site, task, launch, sealed)) as box:
                     box.put(launch.files)
-                    clock.restart()
                     ending = await box.run(
                         launch.argv,
                         env=launch.env,

@@ -95,8 +95,9 @@ class Box:
     ) -> Ending:
         """Start the container with `argv` as its command and wait for its end.
 
-        The container is killed when `clock` runs out, `stop` is set, or the disk limit is passed. `on_output` gets
-        output as it comes. Output beyond `output_limit` bytes a stream loses its middle. A box runs once.
+        `clock` begins when the container has started. The container is killed when it runs out, `stop` is set, or
+        the disk limit is passed. `on_output` gets output as it comes. Output beyond `output_limit` bytes a stream
+        loses its middle. A box runs once.
         Raises SandboxError where podman fails; what the command does is never an error.
         """
         if self._creating is not None:
@@ -104,6 +105,8 @@ class Box:
         started = asyncio.ensure_future(self.podman.call(self._start, list(argv), env or {}, user, stdin))
         self._creating = started
         await asyncio.shield(started)
+        if clock is not None:
+            clock.restart()
         try:
             return await self._watch(clock, stop, on_output, output_limit)
         finally:
