@@ -29,19 +29,21 @@ PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True)
 class Install:
-    """What the runtime image holds: pinned Python packages in their own environment, Debian packages, plain files.
+    """What the runtime image holds: pinned Python packages in their own environment, npm packages that bring a native
+    program (it runs by itself: there is no node in the image), Debian packages, plain files.
 
     `files` are names beside the spec mapped to their content; they land in /opt/harness/lego.
     """
 
     pip: Mapping[str, str] = field(default_factory=dict)
+    npm: Mapping[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Run:
-    """The command. argv[0] is `python` (the runtime's own), a console script of a pip package, or an absolute path."""
+    """The command. argv[0] is `python` (the runtime's own), a program of a pip or npm package, or an absolute path."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -82,7 +84,8 @@ class Script:
     """How a scripted step is said in this harness's protocol.
 
     tool: a call of `tool` with the command as `argument`. text: a code block fenced as `block`.
-    `submit` is either {tool: NAME}, a call without arguments, or {command: COMMAND}, said like any step.
+    `submit` is {tool: NAME}, a call without arguments, {command: COMMAND}, said like any step, or {text: WORDS}, a
+    reply without a call.
     """
 
     style: Literal["tool", "text"] = "tool"
@@ -124,6 +127,8 @@ class HarnessSpec:
         """The assistant message that ends the work."""
         if "command" in self.script.submit:
             return self.script_turn(DemoStep(command=self.script.submit["command"]))
+        if "text" in self.script.submit:
+            return Message(role="assistant", content=self.script.submit["text"])
         call = ToolCall(id="", name=self.script.submit["tool"], arguments="{}")
         return Message(role="assistant", tool_calls=(call,))
 
@@ -204,7 +209,7 @@ class _Reader:
             if not isinstance(value, list) or not all(isinstance(code, int) for code in value):
                 raise self.error(f"{dotted}: expected a list of exit codes")
             return tuple(value)
-        if dotted in ("install.pip", "run.env", "run.files", "calls.subagent", "script.submit"):
+        if dotted in ("install.pip", "install.npm", "run.env", "run.files", "calls.subagent", "script.submit"):
             return self.mapping(dotted, value)
         if dotted in ("calls.auxiliary", "calls.volatile"):
             if not isinstance(value, list):
@@ -263,8 +268,10 @@ def _check(spec: HarnessSpec, path: Path) -> None:
         if holder not in ("argv", "file", "proxy") and not holder.startswith("env:"):
             raise fail(f"limits.{key}: expected argv | file | proxy | env:NAME, found {holder!r}")
     script = spec.script
-    if set(script.submit) not in ({"tool"}, {"command"}):
-        raise fail("script.submit: expected {tool: NAME} or {command: COMMAND}")
+    if set(script.submit) not in ({"tool"}, {"command"}, {"text"}):
+        raise fail("script.submit: expected {tool: NAME}, {command: COMMAND} or {text: WORDS}")
+    if spec.install.pip and spec.install.npm:
+        raise fail("install: pip or npm, not both: run.argv names a program of one of them")
     needed = script.tool if script.style == "tool" else script.block
     if not needed:
         raise fail(f"script.{'tool' if script.style == 'tool' else 'block'}: needed by script.style {script.style}")

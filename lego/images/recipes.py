@@ -65,7 +65,7 @@ def environment_recipe(environment: Environment, section: ImagesSection, where: 
 def runtime_recipe(spec: HarnessSpec, section: ImagesSection) -> Recipe:
     """The recipe of a harness's runtime image: see lego.harness.launch for how it is used."""
     base = keys.base_tag(section)
-    lines = [f"FROM {base}", "USER 0"]
+    lines = [*_npm_stage(spec, base), f"FROM {base}", "USER 0"]
     if spec.install.packages:
         packages = " ".join(spec.install.packages)
         lines.append(
@@ -75,10 +75,25 @@ def runtime_recipe(spec: HarnessSpec, section: ImagesSection) -> Recipe:
     if spec.install.pip:
         wanted = " ".join(f"'{name}=={version}'" for name, version in sorted(spec.install.pip.items()))
         lines.append("RUN python3 -m venv /venv && /venv/bin/python -m pip install --no-cache-dir " + wanted)
+    if spec.install.npm:
+        lines.append("COPY --from=npm /npm /npm")
     lines += ["COPY . /lego/", f"RUN {RELOCATE.format(venv=VENV if spec.install.pip else 'true')}"]
     context = {"forward.py": File(files("lego.harness").joinpath("forward.py").read_bytes())}
     context |= {name: File(data) for name, data in spec.install.files.items()}
     return Recipe("\n".join(lines) + "\n", context, base)
+
+
+def _npm_stage(spec: HarnessSpec, base: str) -> list[str]:
+    """Where npm packages are installed: npm and node themselves stay behind."""
+    if not spec.install.npm:
+        return []
+    wanted = " ".join(f"'{name}@{version}'" for name, version in sorted(spec.install.npm.items()))
+    return [
+        f"FROM {base} AS npm",
+        "USER 0",
+        "RUN apt-get update && apt-get install -y --no-install-recommends npm",
+        f"RUN npm install --global --prefix /npm --no-audit --no-fund {wanted}",
+    ]
 
 
 def task_tag(task: Task, section: ImagesSection) -> str:

@@ -66,6 +66,12 @@ def test_programs_run_on_the_runtimes_own_loader_isolated():
     assert render(spec(venv, argv=("python", "a.py")), VALUES, "t").argv[3] == "/opt/harness/venv/bin/python"
 
 
+def test_a_native_program_runs_by_itself():
+    npm = Install(npm={"@scope/h": "1"})
+    assert render(spec(npm, argv=("h", "-x")), VALUES, "t").argv == ("/opt/harness/npm/bin/h", "-x")
+    assert render(spec(npm, argv=("python", "a.py")), VALUES, "t").argv[3] == "/opt/harness/lego/python"
+
+
 def test_an_instruction_too_long_for_an_argument_is_the_tasks_fault():
     longest = replace(VALUES, instruction="é" * (MAX_ARGUMENT // 2))
     assert render(BASE, longest, "t")

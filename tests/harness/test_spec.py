@@ -61,7 +61,8 @@ def test_a_name_nobody_has_suggests_the_nearest():
         (("argv: [x,", "argv: {x:"), "cannot read the spec", ""),
         (('[x, "{instruction}"]', "x"), "run.argv: expected a list of texts", ""),
         (("{pip: {x: 1.0}}", "{files: [gone.py]}"), "install.files", ""),
-        (("{pip: {x: 1.0}}", "{npm: {x: 1.0}}"), "install.npm: no such key", ""),
+        (("{pip: {x: 1.0}}", "{gem: {x: 1.0}}"), "install.gem: no such key", ""),
+        (("{pip: {x: 1.0}}", "{pip: {x: 1}, npm: {y: 2}}"), "install: pip or npm, not both", ""),
         (("run: {", "limits: {max_turns: often}\nrun: {"), "limits.max_turns: expected", ""),
         (("run: {", "run: {files: {x.json: a}, "), "run.files: x.json must be an absolute path", ""),
         (("run: {", "done: {ok: zero}\nrun: {"), "done.ok: expected a list of exit codes", ""),
@@ -109,5 +110,7 @@ def test_submission_by_tool(name, said):
 
 
 def test_submission_by_text():
+    words = load_spec("claude-code").submit_turn()
+    assert words.content and not words.tool_calls
     turn = load_spec("mini-swe-agent-text").submit_turn()
     assert turn.content.endswith("```mswea_bash_command\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```")

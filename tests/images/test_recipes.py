@@ -101,6 +101,15 @@ def test_a_runtime_pins_what_it_installs():
     assert runtime_tag(SPEC, SECTION) != runtime_tag(replace(SPEC, install=Install(pip={"h": "1.1"})), SECTION)
 
 
+def test_npm_packages_are_installed_in_a_stage_of_their_own():
+    spec = replace(SPEC, install=Install(npm={"@scope/h": "1.2.3"}))
+    recipe = runtime_recipe(spec, SECTION)
+    first, last = recipe.dockerfile.split("FROM ")[1:]
+    assert "npm install --global --prefix /npm" in first and "'@scope/h@1.2.3'" in first
+    assert "npm install" not in last and "COPY --from=npm /npm /npm" in last
+    assert runtime_tag(spec, SECTION) != runtime_tag(replace(spec, install=Install(npm={"@scope/h": "1.2.4"})), SECTION)
+
+
 def test_the_hosts_own_mirror_is_found(tmp_path):
     (tmp_path / "sources.list.d").mkdir()
     assert host_mirror(tmp_path) == "http://deb.debian.org/debian"
