@@ -95,18 +95,21 @@ def _sweep_sockets(podman: Podman, own: bool) -> int:
 
 def _end_services(podman: Podman) -> None:
     """Ask the podman services of dead owners to leave; left alone, each stays until it has been idle for minutes."""
-    sockets = {
-        f"unix://{socket}": socket
-        for socket in podman.paths.run.glob("api-*.sock")
-        if (pid := socket.name.split("-")[1]).isdigit() and _start_time(int(pid)) is None
-    }
-    for process in Path("/proc").glob("[0-9]*") if sockets else ():
+    prefix = f"unix://{podman.paths.run}/api-"
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             last = (process / "cmdline").read_bytes().rstrip(b"\0").rpartition(b"\0")[2].decode(errors="replace")
-            if last in sockets:
+            if last.startswith(prefix) and _pid_is_dead(last.removeprefix(prefix)):
                 os.kill(int(process.name), signal.SIGTERM)
-    for socket in sockets.values():
-        socket.unlink(missing_ok=True)
+    for socket in podman.paths.run.glob("api-*.sock"):
+        if _pid_is_dead(socket.name.removeprefix("api-")):
+            socket.unlink(missing_ok=True)
+
+
+def _pid_is_dead(name: str) -> bool:
+    """`name` begins with the owner's pid and a dash."""
+    pid = name.partition("-")[0]
+    return pid.isdigit() and _start_time(int(pid)) is None
 
 
 def _stale(owner: Owner, own: bool) -> bool:
