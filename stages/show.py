@@ -95,7 +95,8 @@ def _lines(report: dict[str, Any], full: bool) -> list[str]:
             for finding in verdict["tamper"]
         ]
         if verdict["trust"]:
-            out.append(f" trust       {verdict['trust']}")
+            # Named always; what it can and cannot rule out takes a paragraph.
+            out.append(f" trust       {verdict['trust'] if full else verdict['trust'].partition(':')[0]}")
     for sample in report["samples"]:
         state = (
             f"dropped: {sample['dropped']}"

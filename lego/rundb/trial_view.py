@@ -79,7 +79,11 @@ def _verdict(verdict: Row) -> dict[str, Any]:
 def why(verdict: dict[str, Any]) -> str:
     """A verdict's reason in words."""
     detail = verdict["detail"]
-    return str(detail.get("reason") or "; ".join(f"{key} {value}" for key, value in detail.items()) or "–")
+    if detail.get("reason"):
+        return str(detail["reason"])
+    parts = ", ".join(f"{name} {value:g}" for name, value in detail.get("parts", {}).items())
+    given = "–" if verdict["reward"] is None else f"the tests gave {verdict['reward']:g}"
+    return given + (f" ({parts})" if parts else "")
 
 
 def readable_arguments(text: str) -> str:
