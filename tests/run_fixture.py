@@ -77,7 +77,7 @@ def verdict(store: Store, trial_id: int, reward: float | None, *, tampered: bool
 
 
 def begin(folder: Path, tasks: int = 8, held_out: int = 4) -> Store:
-    store = Store.open(folder / "demo" / "run.db")
+    store = Store.open(folder / "demo" / "run.db", lease=1e6)
     meta.settle_config(store, {"run.name": "demo", "policy.model": "tiny", "rollout.note": HOSTILE}, {})
     meta.put(store, "version.lego", "0.1.0")
     meta.event(store, "config", "eval.every: 5 -> 10")

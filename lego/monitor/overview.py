@@ -198,9 +198,8 @@ def _trial_row(row: Stored, wide: bool) -> Row:
         why = f"{row['fault']}: {row['reason']}"
     else:
         ending = row["ending"] if row["ending"] != "exit" else ""
-        why = ", ".join(
-            part for part in ("tamper" if tampered else "", row["outcome"] or "", ending, row["said"] or "") if part
-        )
+        parts = ("tamper" if tampered else "", row["said"] or row["outcome"] or "", ending)
+        why = ", ".join(part for part in parts if part)
     attempt = f" (attempt {row['attempt']})" if row["attempt"] > 1 else ""
     cells = [str(row["id"]), row["task_id"], str(row["sample"])]
     cells += [row["harness"]] if wide else []

@@ -57,10 +57,17 @@ class PlainTable(DataTable[Text]):
     def __init__(self, *, id: str, cells: bool = False) -> None:
         super().__init__(id=id, cursor_type="cell" if cells else "row", cell_padding=0, zebra_stripes=False)
         self.keys: list[str] = []
+        self._shown: object = None
 
     def lay(self, columns: Sequence[Column], rows: Sequence[Row], width: int, *, at: str | int | None = None) -> None:
         """Show these rows; the cursor goes to the row with key `at`, to row number `at`, or stays on its row."""
         kept = self.key_at_cursor if at is None else at
+        wanted = (list(columns), [(row.key, *row.cells, row.look) for row in rows], width)
+        if wanted == self._shown:
+            if at is not None:
+                self._put_cursor(kept)
+            return
+        self._shown = wanted
         column, top = self.cursor_column, self.scroll_y
         fixed = sum(column_.width + 1 for column_ in columns if column_.width is not None)
         loose = max(width - fixed - 1, 6)
@@ -72,11 +79,14 @@ class PlainTable(DataTable[Text]):
             cells = zip(row.cells, widths, columns, strict=True)
             self.add_row(*(_cell(text, size, col.right, row.look) for text, size, col in cells), key=row.key)
         self.keys = [row.key for row in rows]
-        if isinstance(kept, str):
-            kept = self.keys.index(kept) if kept in self.keys else min(self.cursor_row, len(rows) - 1)
         if rows:
             self.scroll_to(y=top, animate=False, immediate=True)
-            self.move_cursor(row=max(kept or 0, 0), column=min(column, len(columns) - 1), animate=False)
+            self._put_cursor(kept, min(column, len(columns) - 1))
+
+    def _put_cursor(self, row: str | int | None, column: int | None = None) -> None:
+        if isinstance(row, str):
+            row = self.keys.index(row) if row in self.keys else min(self.cursor_row, len(self.keys) - 1)
+        self.move_cursor(row=max(row or 0, 0), column=column, animate=False)
 
     @property
     def key_at_cursor(self) -> str | None:

@@ -136,7 +136,7 @@ def extent(curve: Curve) -> tuple[float, float]:
     values = [value for point in curve.points for value in (point.y, point.low, point.high) if value is not None]
     low, high = min(values), max(values)
     if low == high:
-        pad = abs(low) / 10 or 1.0
+        pad = abs(low) / 100 or 1.0
         return low - pad, high + pad
     return low, high
 

@@ -24,10 +24,11 @@ h3 { font-size: 1rem; margin: 1rem 0 .3rem; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .55rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
 th { border-bottom: 1px solid #666; } td.text, th.text { text-align: left; white-space: normal; }
-td.text { overflow-wrap: anywhere; }
-.soft { color: #555; } .wide { overflow-x: auto; } code { font: .85em ui-monospace, monospace; }
+td.text { min-width: 4rem; }
+.soft { color: #555; } .wide { overflow-x: auto; } code { font: .85em ui-monospace, monospace;
+  overflow-wrap: anywhere; }
 .charts { display: flex; flex-wrap: wrap; gap: .8rem 1.2rem; }
-figure { margin: 0; width: 420px; max-width: 100%; break-inside: avoid; }
+figure { margin: 0; width: 350px; max-width: 100%; break-inside: avoid; }
 figcaption { font-weight: 600; font-size: .9rem; } figcaption span { display: block; font-weight: 400; color: #555; }
 svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: #333; }
 .rule { stroke: #ddd; } .curve { stroke: #1f5fa8; stroke-width: 1.5; } .bar { stroke: #1f5fa8; fill: none; }
@@ -37,7 +38,7 @@ circle { fill: #1f5fa8; }
 .s4 { background: #4f9e57; color: #fff; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } h2 { break-after: avoid; }
   tr { break-inside: avoid; } thead { display: table-header-group; } .wide { overflow: visible; }
-  table { font-size: 7.5pt; } figure { width: 45%; } .s1, .s2, .s3, .s4 { color: #000; background: none; }
+  table { font-size: 7.5pt; } figure { width: 31%; } figcaption { font-size: 7.5pt; } .s1, .s2, .s3, .s4 { color: #000; background: none; }
   .s4 { font-weight: 700; } }
 """
 
@@ -112,7 +113,7 @@ def _charts(curves: Sequence[Curve]) -> str:
     figures = []
     for curve in curves:
         unit = f" ({curve.unit})" if curve.unit else ""
-        left_out = f" {curve.left_out} recorded values are no finite numbers: not drawn." if curve.left_out else ""
+        left_out = f"; {curve.left_out} recorded values are no finite numbers: not drawn" if curve.left_out else ""
         caption = f"{_e(curve.title + unit)}<span>{_e(curve.definition + left_out)}</span>"
         figures.append(f"<figure><figcaption>{caption}</figcaption>{chart(curve)}</figure>")
     if not figures:

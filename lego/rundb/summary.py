@@ -10,7 +10,10 @@ from lego.rundb.store import Row, Store
 from lego.rundb.verdicts import LATEST
 
 _SLOTS = "count(DISTINCT task_id || char(31) || harness || char(31) || sample)"
-_VERDICTS = f"({LATEST}) v JOIN trials t ON t.id = v.trial_id WHERE t.round_id = ?"
+# The round's own trials only: the cost of a summary must not grow with the run.
+_VERDICTS = (
+    "trials t JOIN verdicts v ON v.id = (SELECT max(id) FROM verdicts WHERE trial_id = t.id) WHERE t.round_id = ?"
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,88 @@
+"""What each screen shows, as text; LEGO_UPDATE_SNAPSHOTS=1 rewrites the texts, to be read before they are kept."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+
+import pytest
+from textual.filter import NoColor
+
+from lego.monitor.app import MonitorApp
+from lego.rundb.store import Store
+from tests.monitor.conftest import seen
+
+SCREENS = {
+    "overview": [],
+    "trial": ["down", "down", "down", "enter"],
+    "trial-folded-thinking": ["down", "down", "down", "enter", "t", "end"],
+    "grid": ["g"],
+    "grid-eval": ["g", "t"],
+    "curves": ["c"],
+    "numbers": ["c", "v"],
+    "help": ["question_mark"],
+    "filter": ["f"],
+    "rounds": ["tab", "down"],
+    "all-rounds": ["a"],
+}
+
+
+@pytest.mark.parametrize("name", SCREENS)
+async def test_at_80_by_24(app: MonitorApp, same_as_before: Callable[[str, str], None], name: str) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        for key in SCREENS[name]:
+            await pilot.press(key)
+            await pilot.pause()
+        text = seen(app)
+    assert all(len(row) <= 80 for row in text.splitlines())
+    same_as_before(name, text)
+
+
+async def test_wide(app: MonitorApp, same_as_before: Callable[[str, str], None]) -> None:
+    async with app.run_test(size=(140, 30)) as pilot:
+        await pilot.pause()
+        same_as_before("overview-wide", seen(app))
+
+
+@pytest.mark.parametrize("keys", [["a"], ["down", "down", "down", "enter", "f", "l", "end"], ["i", "end"]])
+async def test_nothing_that_was_recorded_steers_the_terminal(app: MonitorApp, keys: list[str]) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        text = seen(app)
+    assert "[31m" in text or keys == ["a"]
+    odd = {character for character in text if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    assert odd <= {"\n"}
+
+
+async def test_without_colour_the_cursor_is_seen(
+    app: MonitorApp, writer: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = MonitorApp(Store.open_read_only(writer.path), "demo")
+    assert any(isinstance(filter_, NoColor) for filter_ in plain._filters)
+    async with plain.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        rows = [
+            "".join(segment.text for segment in strip if segment.style and segment.style.reverse)
+            for strip in plain.screen._compositor.render_strips()
+        ]
+    assert [row.split()[:2] for row in rows if row.strip()] == [["38", "off-by-one-0007"]]
+
+
+async def test_every_state_says_itself_in_words(app: MonitorApp) -> None:
+    async with app.run_test(size=(140, 30)) as pilot:
+        await pilot.pause()
+        text = seen(app)
+    for words in (
+        "running",
+        "pending",
+        "12 of 12 named tests passed",
+        "2 of 12 named tests failed",
+        "tamper",
+        "infra: podman died",
+    ):
+        assert words in text
