@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,21 @@ class Measure:
         return {**asdict(self), "ratio": self.ratio, "added": self.added}
 
 
-def interleaved(sides: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, float]:
+def interleaved(
+    sides: Mapping[str, Callable[[], float]], repeats: int, budget: float = 90.0, clock: Clock = time.monotonic
+) -> dict[str, float]:
     """The median of each side's numbers, the sides taking turns so that what else runs here hits them alike.
 
-    Every side runs once more before the first counted turn.
+    Every side runs once more before the first counted turn. After `budget` seconds no further turn begins, so that a
+    busy machine costs repetitions and not hours.
     """
+    end = clock() + budget
     for side in sides.values():
         side()
     taken: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(repeats):
+    for turn in range(repeats):
+        if turn and clock() > end:
+            break
         for name, side in sides.items():
             taken[name].append(side())
     return {name: statistics.median(numbers) for name, numbers in taken.items()}

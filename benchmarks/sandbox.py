@@ -25,7 +25,7 @@ from lego.tasks.task import File
 
 LIMITS = Limits()
 FLAGS = ("--network", "none", "--memory", "512m", "--cpus", "1", "--pids-limit", "128")
-REPEATS, WIDTHS = 5, (1, 8)
+REPEATS, WIDTHS, BUDGET = 5, (1, 8), 20.0
 PEER = "bare podman loop"
 Work = Callable[[], Awaitable[float]]
 
@@ -126,7 +126,7 @@ def run() -> list[Measure]:
         ours, bare = Ours(podman, image), Bare(podman, image, Path(name))
 
         def seconds(mine: Work, theirs: Work) -> dict[str, float]:
-            return interleaved({"ours": _run(runner, mine), "bare": _run(runner, theirs)}, REPEATS)
+            return interleaved({"ours": _run(runner, mine), "bare": _run(runner, theirs)}, REPEATS, BUDGET)
 
         measures = []
         for what, mine, theirs in (

@@ -27,6 +27,18 @@ def test_sides_take_turns_and_the_first_turn_does_not_count() -> None:
     assert order == ["a", "b"] * 4
 
 
+def test_a_busy_machine_costs_repetitions() -> None:
+    clock = iter([0.0, 11.0])
+    turns: list[int] = []
+
+    def side() -> float:
+        turns.append(1)
+        return 1.0
+
+    assert interleaved({"a": side}, 5, budget=10.0, clock=lambda: next(clock)) == {"a": 1.0}
+    assert len(turns) == 2, "the uncounted turn and one that counts"
+
+
 def test_a_number_says_how_it_compares() -> None:
     shown = Measure("cycles", "1/s", 3.0, 2.0, "podman").as_dict()
     assert (shown["ratio"], shown["added"], shown["unit"]) == (1.5, 1.0, "1/s")
