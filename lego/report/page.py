@@ -38,8 +38,8 @@ circle { fill: #1f5fa8; }
 .s4 { background: #4f9e57; color: #fff; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } h2 { break-after: avoid; }
   tr { break-inside: avoid; } thead { display: table-header-group; } .wide { overflow: visible; }
-  table { font-size: 7.5pt; } figure { width: 31%; } figcaption { font-size: 7.5pt; } .s1, .s2, .s3, .s4 { color: #000; background: none; }
-  .s4 { font-weight: 700; } }
+  table { font-size: 7.5pt; } figure { width: 31%; } figcaption { font-size: 7.5pt; }
+  .s1, .s2, .s3, .s4 { color: #000; background: none; } .s4 { font-weight: 700; } }
 """
 
 
