@@ -46,8 +46,8 @@ def begin_step(store: Store, *, round_id: int, kind: str, policy_from: int, samp
             step = int(row["step"])
             store.execute("DELETE FROM samples WHERE step = ?", (step,))
             store.execute(
-                "UPDATE train_steps SET lease_owner = ?, lease_until = ? WHERE step = ?",
-                (store.owner, now() + store.lease, step),
+                "UPDATE train_steps SET policy_from = ?, lease_owner = ?, lease_until = ? WHERE step = ?",
+                (policy_from, store.owner, now() + store.lease, step),
             )
         else:
             step = int(store.value("SELECT coalesce(max(step), 0) + 1 FROM train_steps"))
