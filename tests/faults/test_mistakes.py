@@ -47,6 +47,17 @@ def test_a_harness_that_is_misspelt(begun):
     assert result.error == "lego: harness: no harness spec named 'tiny-agnet'\n      did you mean tiny-agent?"
 
 
+def test_a_harness_whose_program_nothing_installs(begun):
+    spec = begun.folder / "mine.yaml"
+    spec.write_text(
+        "name: mine\ndialect: openai_chat\nrun: {argv: [my-agent]}\nscript: {tool: bash, submit: {tool: submit}}\n"
+    )
+    begun.write(harness={str(spec): 1.0})
+    result = begun.lego("rollout")
+    assert result.code == 2 and nothing_written(begun)
+    assert f"{spec}: run.argv: nothing installs my-agent" in result.error and "install.pip" in result.error
+
+
 @pytest.mark.parametrize("missing", ["instruction.md", "task.toml", "tests/test.sh", "environment/Dockerfile"])
 def test_a_task_with_a_missing_file(begun, missing):
     folder = begun.task("broken")
