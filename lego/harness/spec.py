@@ -170,6 +170,7 @@ class _Reader:
 
     SECTIONS = {"install": Install, "run": Run, "limits": Limits, "calls": Calls, "done": Done, "script": Script}
     CHOICES: Mapping[str, tuple[str, ...]] = {
+        "dialect": ("openai_chat", "openai_responses", "anthropic"),
         "run.stdin": ("none", "instruction"), "limits.overflow": ("stop", "compact"), "script.style": ("tool", "text"),
     }  # fmt: skip
 

@@ -61,6 +61,7 @@ def test_a_name_nobody_has_suggests_the_nearest():
         (("argv: [x,", "argv: {x:"), "cannot read the spec", ""),
         (('[x, "{instruction}"]', "x"), "run.argv: expected a list of texts", ""),
         (("{pip: {x: 1.0}}", "{files: [gone.py]}"), "install.files", ""),
+        (("dialect: openai_chat", "dialect: morse"), "dialect: expected openai_chat | openai_responses", ""),
         (("{pip: {x: 1.0}}", "{gem: {x: 1.0}}"), "install.gem: no such key", ""),
         (("{pip: {x: 1.0}}", "{pip: {x: 1}, npm: {y: 2}}"), "install: pip or npm, not both", ""),
         (("run: {", "limits: {max_turns: often}\nrun: {"), "limits.max_turns: expected", ""),
