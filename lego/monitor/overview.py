@@ -106,7 +106,11 @@ class Overview(MonitorScreen):
         count = f"{len(page.rows)} trials" if page.rows else "no trial"
         parts = [f"{count}{', ' + more[page.above, page.below] if page.above or page.below else ''}"]
         parts += [f"only {', '.join(which)} (esc: all)"] if which else []
-        self.status_is("   ".join([*parts, self.monitor.trouble]))
+        key = self.query_one("#trials", PlainTable).key_at_cursor
+        row = next((row for row in page.rows if str(row["id"]) == key), None)
+        # The column may be too narrow for it.
+        parts += [f"{row['id']}: {_why(row)}"] if row else []
+        self.status_is(" · ".join(part for part in (self.monitor.trouble, *parts) if part))
 
     # Moving about.
 
@@ -129,7 +133,9 @@ class Overview(MonitorScreen):
             self._show(last_page, at=len(last_page.rows) - 1)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        if event.data_table.id == "rounds" and event.data_table.has_focus and event.row_key.value is not None:
+        if event.data_table.id == "trials":
+            self._tell()
+        elif event.data_table.has_focus and event.row_key.value is not None:
             self._choose(None if event.row_key.value == ALL else int(event.row_key.value))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
@@ -193,17 +199,26 @@ def _round_row(round_: RoundView) -> Row:
 
 def _trial_row(row: Stored, wide: bool) -> Row:
     reward = "–" if row["reward"] is None else f"{row['reward']:.2g}"
-    tampered = row["tamper"] not in (None, "[]")
-    if row["fault"]:
-        why = f"{row['fault']}: {row['reason']}"
-    else:
-        ending = row["ending"] if row["ending"] != "exit" else ""
-        parts = ("tamper" if tampered else "", row["said"] or row["outcome"] or "", ending)
-        why = ", ".join(part for part in parts if part)
-    attempt = f" (attempt {row['attempt']})" if row["attempt"] > 1 else ""
     cells = [str(row["id"]), row["task_id"], str(row["sample"])]
     cells += [row["harness"]] if wide else []
-    cells += [row["status"], str(row["turns"]), compact(row["sampled"]), reward, (why or "–") + attempt]
+    cells += [row["status"], str(row["turns"]), compact(row["sampled"]), reward, _why(row)]
+    tampered = _tampered(row)
     good = row["reward"] == 1.0 and not tampered
     look = "yellow" if tampered or row["fault"] else "green" if good else "bold" if row["status"] == "running" else ""
     return Row(str(row["id"]), cells, look)
+
+
+def _tampered(row: Stored) -> bool:
+    return row["tamper"] not in (None, "[]")
+
+
+def _why(row: Stored) -> str:
+    """Why a trial's reward is what it is, or why it has none; the shortest words first."""
+    if row["fault"]:
+        parts = [f"{row['fault']}: {row['reason']}"]
+    else:
+        ending = row["ending"] if row["ending"] != "exit" else ""
+        parts = ["tamper" if _tampered(row) else "", row["said"] or row["outcome"] or "", ending]
+    if row["attempt"] > 1:
+        parts.append(f"attempt {row['attempt']}")
+    return ", ".join(part for part in parts if part) or "–"

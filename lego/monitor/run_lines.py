@@ -20,15 +20,16 @@ Everywhere
 First screen: rounds on the left, trials of the chosen round on the right
   tab      from rounds to trials and back       [ ]   older and newer round
   f        filter by state                      a     trials of all rounds
-  /        part of a task, harness, ending or reason; a number opens that trial
+  /        part of a task, harness, ending or reason; a number opens a trial
   esc      show all again
-  g        task grid       c    curves          i     the run: findings, events, config
-  A round: ▶ is open, ✓ is closed, done in percent, slvd the fraction solved.
-  A trial: s its sample in the group, trn its calls, tok the tokens it sampled, rwd its reward.
+  g        task grid       c    curves          i     the run: config, …
+  A round: ▶ is open, ✓ closed, done in percent, slvd the fraction solved.
+  A trial: s its sample in the group, trn its calls, tok the tokens it
+  sampled, rwd its reward. The line below the list says why in full.
   Solved means reward 1 without a tamper finding.
 A trial
   [ ]      previous and next turn or section    t     thinking on and off
-  f        long messages whole or folded        l     harness output and test log
+  f        long messages whole or folded        l     harness and test output
   n N      next and previous match of a search
 Task grid: a row a task, a column a round
   t        train, eval or demo rounds           [ ]   older and newer rounds
