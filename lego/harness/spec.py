@@ -251,8 +251,8 @@ def _check(spec: HarnessSpec, path: Path) -> None:
     if not spec.run.argv:
         raise fail("run.argv: a command is needed")
     program = spec.run.argv[0]
-    if program != "python" and not program.startswith(("/", "{")) and not spec.install.pip:
-        raise fail(f"run.argv: nothing installs {program}", "name its package under install.pip, or give a full path")
+    if program != "python" and not program.startswith(("/", "{")) and not (spec.install.pip or spec.install.npm):
+        raise fail(f"run.argv: nothing installs {program}", "name its package under install, or give an absolute path")
     texts: Sequence[tuple[str, str]] = (
         *(("run.argv", text) for text in spec.run.argv),
         *((f"run.env.{key}", text) for key, text in spec.run.env.items()),

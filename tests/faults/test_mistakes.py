@@ -55,7 +55,7 @@ def test_a_harness_whose_program_nothing_installs(begun):
     begun.write(harness={str(spec): 1.0})
     result = begun.lego("rollout")
     assert result.code == 2 and nothing_written(begun)
-    assert f"{spec}: run.argv: nothing installs my-agent" in result.error and "install.pip" in result.error
+    assert f"{spec}: run.argv: nothing installs my-agent" in result.error and "under install" in result.error
 
 
 @pytest.mark.parametrize("missing", ["instruction.md", "task.toml", "tests/test.sh", "environment/Dockerfile"])
