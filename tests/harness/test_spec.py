@@ -81,7 +81,8 @@ def test_an_empty_file_is_no_spec(tmp_path):
 
 def test_files_are_read_from_beside_the_spec(tmp_path):
     (tmp_path / "agent.py").write_bytes(b"print(1)\n")
-    spec = load_spec(write(tmp_path, GOOD.replace("{pip: {x: 1.0}}", "{files: [agent.py]}")))
+    text = GOOD.replace("{pip: {x: 1.0}}", "{files: [agent.py]}").replace("argv: [x,", "argv: [python,")
+    spec = load_spec(write(tmp_path, text))
     assert spec.install.files == {"agent.py": b"print(1)\n"}
 
 
