@@ -15,6 +15,7 @@ from stages._common import with_config
 if TYPE_CHECKING:
     from lego.config.load import Loaded
     from lego.monitor.app import Originals
+    from lego.rundb.store import Store
 
 
 @click.command()
@@ -34,21 +35,25 @@ def command(loaded: Loaded) -> None:
         raise StoreError("monitor needs a terminal", fault="user", hint="lego status and lego report need none")
     from lego.monitor.app import MonitorApp
 
-    MonitorApp(store, section.name, wanted=loaded.config.loop.rounds, originals=_originals(loaded)).run()
+    MonitorApp(store, section.name, wanted=loaded.config.loop.rounds, originals=_originals(loaded, store)).run()
     store.close()
 
 
-def _originals(loaded: Loaded) -> Originals:
-    """What a task's files were, where the config's tasks say so themselves; loaded at first use."""
+def _originals(loaded: Loaded, store: Store) -> Originals:
+    """What a task's files were, where the config's tasks say so themselves and are still those of the run; loaded at
+    first use."""
+    from lego.rundb.views import task_digests
 
     @cache
     def workspaces() -> dict[str, dict[str, bytes]]:
         from lego.tasks.load import load_all
 
+        recorded = task_digests(store)
         train, held_out = load_all(loaded.config.tasks)
         return {
             task.id: {path: file.data for path, file in task.environment.workspace.items()}
             for task in (*train, *held_out)
+            if task.digest == recorded.get(task.id)
         }
 
     def of(task: str) -> Mapping[str, bytes]:

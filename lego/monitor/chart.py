@@ -33,7 +33,7 @@ def chart(curve: Curve, width: int, height: int) -> list[str]:
     out.append(" " * margin + "└" + "─" * columns)
     left, right = f"{curve.x} {first}", str(last) if last > first else ""
     hidden = len(curve.points) - len(shown)
-    between = f"({hidden} points share a column, see the numbers)" if hidden else ""
+    between = f"({hidden} share a column)" if hidden else ""
     room = columns - len(left) - len(right)
     out.append(" " * (margin + 1) + left + (between if len(between) < room else "").center(room) + right)
     return out

@@ -24,18 +24,20 @@ def patch_lines(stored: bytes, originals: Mapping[str, bytes]) -> list[Line]:
     out: list[Line] = []
     for entry in submission.entries:
         if entry.kind != "dir":
-            out += _entry(entry, originals.get(entry.path))
+            out += _entry(entry, originals)
     if not out:
         out.append(Line("nothing was changed", "soft"))
     out += [Line(neutral(f"left out: {drop.path} ({drop.how}; {drop.reason})"), "warn") for drop in submission.dropped]
     return out
 
 
-def _entry(entry: Entry, original: bytes | None) -> list[Line]:
+def _entry(entry: Entry, originals: Mapping[str, bytes]) -> list[Line]:
+    original = originals.get(entry.path)
     path = neutral(entry.path)
     if entry.kind == "deleted":
         return [Line(f"deleted   {path}", "bad"), *(_diff(original, b"") if original else [])]
-    how = "changed" if entry.existed or original is not None else "added"
+    # A task's own files are laid over its image, so that only with them known is a file known to be new.
+    how = "changed" if entry.existed or original is not None else "added" if originals else "written"
     title = f"{how:<9} {path}"
     if entry.kind != "file":
         return [Line(f"{title} ({entry.kind} to {neutral(entry.data.decode(errors='replace'))})", "title")]
@@ -44,7 +46,7 @@ def _entry(entry: Entry, original: bytes | None) -> list[Line]:
     if original is not None or how == "added":
         return [Line(title, "title"), *_diff(original or b"", entry.data)]
     whole = [Line(neutral(row), margin="  ") for row in entry.data.decode(errors="replace").splitlines()]
-    return [Line(f"{title} (whole: its original is in the task's image)", "title"), *whole]
+    return [Line(f"{title} (whole: its original is not known here)", "title"), *whole]
 
 
 def _diff(before: bytes, after: bytes) -> list[Line]:

@@ -12,7 +12,6 @@ from lego.errors import LegoError
 from lego.monitor.base import MonitorScreen
 from lego.monitor.lines import Line
 from lego.monitor.pager import Pager
-from lego.monitor.patch import patch_lines
 from lego.monitor.run_lines import HELP, run_lines
 from lego.monitor.trial_lines import title, trial_lines
 from lego.rundb import views
@@ -72,6 +71,9 @@ class TrialScreen(ReadingScreen):
         except LegoError as error:
             self.show(f"trial {self.trial_id}", [Line(str(error), "bad"), Line(error.hint, "soft")])
             return
+        # Reading a submission takes the sandbox's packages, which opening the monitor need not wait for.
+        from lego.monitor.patch import patch_lines
+
         stored = views.submission(store, self.trial_id)
         self._patch = patch_lines(stored, self._originals()) if stored else []
         self._draw()

@@ -364,3 +364,8 @@ def newest_policy(store: Store) -> int | None:
 def images_by_status(store: Store) -> dict[str, int]:
     rows = store.rows("SELECT status, count(*) AS n FROM images GROUP BY status")
     return {row["status"]: row["n"] for row in rows}
+
+
+def task_digests(store: Store) -> dict[str, str]:
+    """Task id -> the digest it was registered with."""
+    return {row["id"]: row["digest"] for row in store.rows("SELECT id, digest FROM tasks")}
