@@ -28,8 +28,10 @@ def demo_round_now(run: Run) -> Round:
 def eval_round_of(run: Run, policy: PolicyRef, *, again: bool = False) -> Round:
     """The evaluation of a policy under the present settings: the one begun or done before, or a new one."""
     wanted = settings_for(run.config, "eval").as_dict()
-    all_evals = [round_ for round_ in rounds.all_rounds(run.store) if round_.kind == "eval"]
-    same = [round_ for round_ in all_evals if round_.policy_version == policy.version and round_.settings == wanted]
-    if same and (same[-1].open or not again):
-        return same[-1]
-    return begin_round(run, "eval", policy, len(all_evals) + 1)
+    # One transaction: another process that evaluates another policy at this moment must not get the same ordinal.
+    with run.store.write():
+        all_evals = [round_ for round_ in rounds.all_rounds(run.store) if round_.kind == "eval"]
+        same = [round_ for round_ in all_evals if round_.policy_version == policy.version and round_.settings == wanted]
+        if same and (same[-1].open or not again):
+            return same[-1]
+        return begin_round(run, "eval", policy, len(all_evals) + 1)
