@@ -31,8 +31,7 @@ def _record(workshop: Workshop, round_: Round) -> None:
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for row in verdicts.graded(store, round_.id):
         if row["reward"] is not None:
-            # A trial that tampered with its grading has solved nothing.
-            outcomes[row["task_id"]].append(row["reward"] == 1.0 and row["tamper"] == "[]")
+            outcomes[row["task_id"]].append(bool(row["solved"]))
     rate = solve_rate(outcomes)
     counts = [(len(solved), sum(solved)) for solved in outcomes.values()]
     samples = int(round_.settings["samples"])

@@ -100,9 +100,11 @@ def has_tokens(store: Store, round_id: int) -> bool:
 
 
 def totals(store: Store, round_id: int) -> Row:
-    """Sums over the round's recorded calls: calls, sampled tokens, prompt tokens; first and last time."""
+    """Sums over the round's recorded calls: calls, those of finished trials, sampled tokens, prompt tokens; first and
+    last time."""
     row = store.row(
-        "SELECT count(*) AS calls, coalesce(sum(c.completion_tokens), 0) AS sampled,"
+        "SELECT count(*) AS calls, coalesce(sum(t.status = 'finished'), 0) AS of_finished,"
+        " coalesce(sum(c.completion_tokens), 0) AS sampled,"
         " coalesce(sum(c.prompt_tokens), 0) AS prompted, min(c.started_at) AS first, max(c.ended_at) AS last"
         " FROM calls c JOIN trials t ON t.id = c.trial_id WHERE t.round_id = ? AND c.kind != 'rejected'",
         (round_id,),

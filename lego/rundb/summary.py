@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 
 from lego.rundb import calls
 from lego.rundb.rounds import Round
-from lego.rundb.store import Row, Store
-from lego.rundb.verdicts import LATEST
+from lego.rundb.store import Store
+from lego.rundb.verdicts import IS_LATEST, SOLVED
 
 _SLOTS = "count(DISTINCT task_id || char(31) || harness || char(31) || sample)"
 # The round's own trials only: the cost of a summary must not grow with the run.
-_VERDICTS = (
-    "trials t JOIN verdicts v ON v.id = (SELECT max(id) FROM verdicts WHERE trial_id = t.id) WHERE t.round_id = ?"
-)
+_VERDICTS = f"trials t JOIN verdicts v ON {IS_LATEST} WHERE t.round_id = ?"
 
 
 @dataclass(frozen=True)
@@ -23,8 +21,10 @@ class RoundSummary:
     slots: in all. done: finished, or given up on. running, pending: attempts. empty: slots that infra faults left
     without a trial. infra: attempts lost to infrastructure. faults: closed without a submission, by fault.
     endings: finished trials by how they ended. verified: with a reward. outcomes: verdicts by outcome.
-    solved: rewards of 1. reward: mean over rewards, None without any. tampered: verdicts with findings.
-    calls, sampled, prompted: model calls and tokens. seconds: first call's start to last call's end.
+    solved: rewards of 1 without a finding of tampering. reward: mean over rewards, None without any.
+    tampered: verdicts with findings.
+    calls, sampled, prompted: model calls and tokens, of lost attempts too. turns: mean calls of a finished trial, None
+    without any. seconds: first call's start to last call's end.
     """
 
     slots: int
@@ -40,6 +40,7 @@ class RoundSummary:
     unverified: int
     reward: float | None
     calls: int
+    turns: float | None
     sampled: int
     prompted: int
     seconds: float
@@ -53,7 +54,7 @@ def summarise(store: Store, round_: Round) -> RoundSummary:
     status = _counted(store, "SELECT status AS name, count(*) AS n FROM trials WHERE round_id = ? GROUP BY status", one)
     slots = int(store.value(f"SELECT {_SLOTS} FROM trials WHERE round_id = ?", one))
     verdict = store.row(
-        "SELECT count(v.reward) AS verified, coalesce(sum(v.reward = 1.0), 0) AS solved, avg(v.reward) AS reward,"
+        f"SELECT count(v.reward) AS verified, coalesce(sum({SOLVED}), 0) AS solved, avg(v.reward) AS reward,"
         f" coalesce(sum(v.tamper != '[]'), 0) AS tampered FROM {_VERDICTS}",
         one,
     )
@@ -82,6 +83,7 @@ def summarise(store: Store, round_: Round) -> RoundSummary:
         unverified=finished - verdict["verified"],
         reward=verdict["reward"],
         calls=totals["calls"],
+        turns=totals["of_finished"] / finished if finished else None,
         sampled=totals["sampled"],
         prompted=totals["prompted"],
         seconds=(totals["last"] or 0.0) - (totals["first"] or 0.0),
@@ -98,13 +100,3 @@ def summarise(store: Store, round_: Round) -> RoundSummary:
 
 def _counted(store: Store, sql: str, params: tuple[int, ...]) -> dict[str, int]:
     return {row["name"]: row["n"] for row in store.rows(sql, params)}
-
-
-def trial_rows(store: Store, round_id: int) -> list[Row]:
-    """One row an attempt, with the latest verdict's reward and outcome; no blobs."""
-    return store.rows(
-        "SELECT t.id, t.task_id, t.harness, t.sample, t.attempt, t.status, t.fault, t.ending, t.reason, t.seconds,"
-        f" v.reward, v.outcome FROM trials t LEFT JOIN ({LATEST}) v ON v.trial_id = t.id"
-        " WHERE t.round_id = ? ORDER BY t.id",
-        (round_id,),
-    )

@@ -15,6 +15,11 @@ MAX_CLAIMS = 12
 """So does one that was begun this often: a submission that takes its worker down with it is given up in the end, but
 a few killed workers are not held against it."""
 
+IS_LATEST = "v.id = (SELECT max(id) FROM verdicts WHERE trial_id = t.id)"
+"""The condition that verdict `v` is the one of trial `t` that counts."""
+SOLVED = "(v.reward = 1.0 AND v.tamper = '[]')"
+"""The condition that verdict `v` says solved: whoever tampered with the grading has solved nothing."""
+
 _WAITING = (
     "SELECT t.id FROM trials t WHERE t.round_id = :round AND t.status = 'finished' AND t.verify_owner IS NULL"
     f" AND t.verify_attempts < {MAX_CLAIMS}"
@@ -90,21 +95,15 @@ def release(store: Store, trial_id: int) -> None:
     )
 
 
-LATEST = (
-    "SELECT v.* FROM verdicts v JOIN (SELECT trial_id, max(id) AS id FROM verdicts GROUP BY trial_id) l ON l.id = v.id"
-)
-"""The verdicts that count."""
-
-
 def latest(store: Store, trial_id: int) -> Row | None:
     return store.row("SELECT * FROM verdicts WHERE trial_id = ? ORDER BY id DESC LIMIT 1", (trial_id,))
 
 
 def graded(store: Store, round_id: int) -> list[Row]:
-    """Every finished trial of the round with its latest verdict (columns prefixed `verdict_`), in trial order."""
+    """The round's finished trials that have a verdict, with the latest one and whether it says solved; trial order."""
     return store.rows(
         "SELECT t.id, t.task_id, t.harness, t.sample, t.attempt, t.ending, t.summary, v.id AS verdict_id, v.reward,"
-        f" v.outcome, v.tamper FROM trials t JOIN ({LATEST}) v ON v.trial_id = t.id"
+        f" v.outcome, v.tamper, {SOLVED} AS solved FROM trials t JOIN verdicts v ON {IS_LATEST}"
         " WHERE t.round_id = ? AND t.status = 'finished' ORDER BY t.id",
         (round_id,),
     )

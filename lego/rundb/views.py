@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from lego.rundb.store import Row, Store
-
-_LATEST = "v.id = (SELECT max(id) FROM verdicts WHERE trial_id = t.id)"
-_SOLVED = "(v.reward = 1.0 AND v.tamper = '[]')"
+from lego.rundb.verdicts import IS_LATEST, SOLVED
 
 STATES: dict[str, str] = {
     "all": "",
@@ -21,8 +19,8 @@ STATES: dict[str, str] = {
     "pending": "t.status = 'pending'",
     "finished": "t.status = 'finished'",
     "failed": "t.status = 'failed'",
-    "solved": _SOLVED,
-    "unsolved": f"v.reward IS NOT NULL AND NOT {_SOLVED}",
+    "solved": SOLVED,
+    "unsolved": f"v.reward IS NOT NULL AND NOT {SOLVED}",
     "unverified": "t.status = 'finished' AND v.reward IS NULL",
     "tamper": "v.tamper != '[]'",
     "broken": "v.outcome = 'broken'",
@@ -115,9 +113,9 @@ def counted(store: Store, head: RoundView) -> RoundView:
         for row in store.rows("SELECT status, count(*) AS n FROM trials WHERE round_id = ? GROUP BY status", one)
     }
     verdict = store.row(
-        f"SELECT count(v.reward) AS verified, coalesce(sum({_SOLVED}), 0) AS solved, avg(v.reward) AS reward,"
+        f"SELECT count(v.reward) AS verified, coalesce(sum({SOLVED}), 0) AS solved, avg(v.reward) AS reward,"
         " coalesce(sum(v.tamper != '[]'), 0) AS tampered, coalesce(sum(v.outcome = 'broken'), 0) AS broken"
-        f" FROM trials t JOIN verdicts v ON {_LATEST} WHERE t.round_id = ? AND t.status = 'finished'",
+        f" FROM trials t JOIN verdicts v ON {IS_LATEST} WHERE t.round_id = ? AND t.status = 'finished'",
         one,
     )
     assert verdict is not None
@@ -245,7 +243,7 @@ def _ids_where(store: Store, query: TrialQuery, status: str, beyond: int | None,
         add("instr(lower(t.task_id || ' ' || t.harness || ' ' || t.ending || ' ' || t.reason), lower(?))", query.text)
     if beyond is not None:
         add(f"t.id {'<' if way == 'down' else '>'} ?", beyond)
-    join = f" LEFT JOIN verdicts v ON {_LATEST}" if query.state in _OF_VERDICTS else ""
+    join = f" LEFT JOIN verdicts v ON {IS_LATEST}" if query.state in _OF_VERDICTS else ""
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     order = "DESC" if way == "down" else "ASC"
     rows = store.rows(f"SELECT t.id FROM trials t{join}{where} ORDER BY t.id {order} LIMIT ?", [*params, limit])
@@ -258,7 +256,7 @@ def _rows(store: Store, ids: Sequence[int]) -> list[Row]:
         "SELECT t.id, t.round_id, t.task_id, t.harness, t.sample, t.attempt, t.status, t.fault, t.ending, t.reason,"
         " t.seconds, t.started_at, t.summary ->> 'calls' AS turns, t.summary ->> 'sampled_tokens' AS sampled,"
         " v.reward, v.outcome, v.tamper, v.detail ->> 'reason' AS said"
-        f" FROM trials t LEFT JOIN verdicts v ON {_LATEST} WHERE t.id IN ({marks})",
+        f" FROM trials t LEFT JOIN verdicts v ON {IS_LATEST} WHERE t.id IN ({marks})",
         list(ids),
     )
     for row in rows:
@@ -312,8 +310,8 @@ def cells(store: Store, round_id: int, tasks: Sequence[str] | None = None) -> li
     return [
         Cell(row["task_id"], round_id, row["solved"], row["graded"], row["slots"])
         for row in store.rows(
-            f"SELECT t.task_id, coalesce(sum({_SOLVED}), 0) AS solved, count(v.reward) AS graded,"
-            f" sum(t.attempt = 1) AS slots FROM trials t LEFT JOIN verdicts v ON t.status = 'finished' AND {_LATEST}"
+            f"SELECT t.task_id, coalesce(sum({SOLVED}), 0) AS solved, count(v.reward) AS graded,"
+            f" sum(t.attempt = 1) AS slots FROM trials t LEFT JOIN verdicts v ON t.status = 'finished' AND {IS_LATEST}"
             f" WHERE t.round_id = ?{chosen} GROUP BY t.task_id ORDER BY t.task_id",
             (round_id, *(tasks or ())),
         )

@@ -115,11 +115,11 @@ def assemble_demonstrations(store: Store, round_: Round) -> Assembly:
 
 
 def assemble_solved(store: Store, rounds: list[Round]) -> Assembly:
-    """The policy's own trials with reward 1, of closed training rounds, as supervised samples."""
+    """The policy's own solved trials, of closed training rounds, as supervised samples."""
     out = Assembly()
     for round_ in rounds:
         for row in verdicts.graded(store, round_.id):
-            if row["reward"] == 1.0 and not json.loads(row["tamper"]):
+            if row["solved"]:
                 out.add(row, row["verdict_id"], cut_trial(store, row["id"], "policy"), 0.0, "policy", row["task_id"])
     return out
 

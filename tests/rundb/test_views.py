@@ -21,9 +21,21 @@ def run(tmp_path: Path) -> Store:
 def test_counts_agree_with_the_summary(run: Store) -> None:
     for head in views.round_heads(run):
         seen, told = views.counted(run, head), summarise(run, get(run, head.id))
-        for name in ("slots", "done", "running", "pending", "finished", "verified", "reward", "infra", "tampered"):
+        for name in (
+            "slots",
+            "done",
+            "running",
+            "pending",
+            "finished",
+            "verified",
+            "solved",
+            "reward",
+            "infra",
+            "tampered",
+        ):
             assert getattr(seen, name) == getattr(told, name), name
-    assert (seen.solved, told.solved) == (1, 2), "a trial that tampered has solved nothing here"
+    assert told.solved == 1, "of the last round's two rewards of 1, one tampered"
+    assert (told.calls, told.turns) == (6, 3 / 4), "the running trial's three calls are no finished trial's turns"
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4, 100])
