@@ -76,7 +76,8 @@ def test_a_loop_killed_twenty_times_ends_like_an_undisturbed_one(scripted, undis
         kills[moment] += killed(run, "loop", moment, delay)
     run.lego("loop")
 
-    assert kills.total() >= 20 and kills["trial running"] >= 2 and kills["verifying"] >= 2, kills
+    # How far a run gets between two kills is the machine's affair; enough of them must have hit it at work.
+    assert kills.total() >= 20 and kills.total() - kills["starting"] >= 6, kills
     assert outcome_of(run) == outcome_of(undisturbed)
     assert check_attempts(run) >= 3
     check_calls(run)
