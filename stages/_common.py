@@ -91,11 +91,12 @@ def progress(
     total: int | None = None,
     *,
     heading: str = "",
+    passing: bool = False,
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Progress]:
     """A bar on a terminal; elsewhere plain lines: one at the start, one each ten seconds in which something moved,
-    and one at the end. `total` None means not known yet.
+    and one at the end. `total` None means not known yet. A `passing` one leaves nothing behind at its end.
     """
     out = stream or sys.stderr
     if heading:
@@ -103,9 +104,10 @@ def progress(
     if not out.isatty():
         plain = _Plain(title, total, out, clock)
         yield plain
-        plain.close()
+        if not passing:
+            plain.close()
     else:
-        with _bar(title, total, out) as bar:
+        with _bar(title, total, out, passing) as bar:
             yield bar
 
 
@@ -143,12 +145,16 @@ class _Plain:
 
 
 @contextmanager
-def _bar(title: str, total: int | None, out: TextIO) -> Iterator[Progress]:
+def _bar(title: str, total: int | None, out: TextIO, passing: bool) -> Iterator[Progress]:
     from rich.console import Console, Group
     from rich.live import Live
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
     from rich.text import Text
+
+    class Left(TimeRemainingColumn):
+        def render(self, task: Task) -> Text:
+            return Text("") if task.time_remaining is None else super().render(task).append(" left")
 
     console = Console(file=out)
     columns = RichProgress(
@@ -156,8 +162,7 @@ def _bar(title: str, total: int | None, out: TextIO) -> Iterator[Progress]:
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
+        Left(),
         console=console,
         auto_refresh=False,
     )
@@ -179,5 +184,5 @@ def _bar(title: str, total: int | None, out: TextIO) -> Iterator[Progress]:
         def log(self, line: str) -> None:
             live.console.print(line, markup=False, highlight=False)
 
-    with Live(columns, console=console, refresh_per_second=8) as live:
+    with Live(columns, console=console, refresh_per_second=8, transient=passing) as live:
         yield Bar()

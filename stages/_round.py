@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 import click
 
@@ -26,15 +26,19 @@ def heading(round_: Round) -> str:
     )
 
 
-async def ready_images(workshop: Workshop, round_: Round) -> None:
+async def ready_images(workshop: Workshop, round_: Round, stop: Stop) -> None:
     """Build what the round's tasks and harnesses still lack; a failed task image fails its trials, nothing else.
+    A stop ends the builds at once.
 
     Raises ImageError when the base or a harness image cannot be built, or any for want of disk or podman.
     """
     entries = rounds.tasks_of(workshop.run.store, round_.id)
     tasks = [workshop.run.tasks[task] for task, _ in entries]
     specs = [workshop.run.specs[name] for name in sorted({harness for _, harness in entries})]
-    results = await build_with_progress(lambda on_event: workshop.build_images(tasks, specs, on_event))
+    building = build_with_progress(lambda on_event: workshop.build_images(tasks, specs, on_event))
+    results = await stop.or_abandon(building) or []
+    if built := [result for result in results if result.status == "built"]:
+        click.echo(f"images: {len(built)} built in {sum(result.seconds for result in built):.0f} s", err=True)
     for result in results:
         if result.status == "failed" and result.fault != "task":
             raise ImageError(
@@ -42,8 +46,10 @@ async def ready_images(workshop: Workshop, round_: Round) -> None:
             )
 
 
-async def build_with_progress(build: Callable[[OnEvent], Awaitable[list[ImageResult]]]) -> list[ImageResult]:
-    with progress("images") as bar:
+async def build_with_progress(
+    build: Callable[[OnEvent], Coroutine[None, None, list[ImageResult]]],
+) -> list[ImageResult]:
+    with progress("images", passing=True) as bar:
         done: list[ImageResult] = []
         working: list[str] = []
 
@@ -70,7 +76,9 @@ async def run_round(
     """Run the round's trials and verification, overlapped, as far as they are not done yet."""
     store = workshop.run.store
     if trials_too and trials.unfinished(store, round_.id):
-        await ready_images(workshop, round_)
+        await ready_images(workshop, round_, stop)
+        if stop.asked.is_set():
+            return summarise(store, round_)
     title = "trials" if trials_too else "verdicts"
     with progress(title, heading=heading(round_)) as bar:
 
@@ -107,7 +115,7 @@ async def _together(works: Sequence[Coroutine[None, None, None]]) -> None:
 
 def _show(bar: Progress, summary: RoundSummary, trials_too: bool) -> None:
     speed = f" · {summary.sampled / summary.seconds:.0f}/s" if summary.seconds > 1 else ""
-    turns = f"turns {summary.calls / summary.finished:.1f} avg" if summary.finished else ""
+    turns = "" if summary.turns is None else f"turns {summary.turns:.1f} avg"
     detail = "      ".join(
         (
             f"tokens {summary.sampled} sampled{speed}",

@@ -137,4 +137,10 @@ def main() -> None:
     # Read when torch loads. Threads that spin while they wait starve the sandboxes on the same cores (docs/log.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("KMP_BLOCKTIME", "0")
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if code == INTERRUPTED:
+        # An abandoned training step may still be computing in its thread, and Python cannot end that in good order.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -54,7 +54,9 @@ async def _rounds(run: Run, workshop: Workshop, stop: Stop, as_json: bool) -> No
         if trials.unfinished(run.store, round_.id) or verdicts.waiting(run.store, round_.id):
             return
         tell_summary(summary, err=as_json)
-        outcome = await train_with_progress(run, round_)
+        outcome = await stop.or_abandon(train_with_progress(run, round_))
+        if outcome is None:
+            return
         tell_outcome(outcome, err=as_json)
 
 

@@ -47,7 +47,9 @@ async def _sft(loaded: Loaded, as_json: bool, again: bool) -> None:
         tell_summary(summary, err=as_json)
         if stop.asked.is_set():
             return
-        outcome = await teach_with_progress(run, round_)
+        outcome = await stop.or_abandon(teach_with_progress(run, round_))
+        if outcome is None:
+            return
         if as_json:
             print_json(asdict(outcome))
         else:

@@ -27,6 +27,7 @@ def command(loaded: Loaded, as_json: bool) -> None:
 
 async def _train(loaded: Loaded, as_json: bool) -> None:
     from lego.rollout.run import open_run
+    from lego.rollout.scheduler import leases_renewed
     from lego.rundb import rounds
     from lego.rundb.paths import run_db
     from stages._train import tell_outcome, train_with_progress
@@ -38,7 +39,8 @@ async def _train(loaded: Loaded, as_json: bool) -> None:
         raise TrainerError(
             "no round is open: there is nothing to train on", hint="lego rollout begins one", fault="user"
         )
-    outcome = await train_with_progress(run, round_)
+    async with leases_renewed(run.store):
+        outcome = await train_with_progress(run, round_)
     if as_json:
         print_json(asdict(outcome))
     else:

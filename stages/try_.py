@@ -43,6 +43,7 @@ async def _try(loaded: Loaded, as_json: bool, task: str, harness: str | None, sh
     from lego.rundb import rounds
     from lego.rundb.trial_view import gather
     from stages._round import ready_images
+    from stages._run import say
     from stages.show import lines
 
     policy = _newest_policy(loaded.config)
@@ -58,14 +59,17 @@ async def _try(loaded: Loaded, as_json: bool, task: str, harness: str | None, sh
         output = _show_output if show_output else None
         async with (
             open_workshop(run) as workshop,
-            stop_on_signals(lambda text: click.echo(text, err=True)) as stop,
+            stop_on_signals(say) as stop,
             leases_renewed(run.store),
         ):
-            await ready_images(workshop, round_)
-            site = replace(await workshop.site(round_), on_call=show, on_output=output)
-            await run_trials(site, stop, lambda: None)
+            await ready_images(workshop, round_, stop)
+            if not stop.asked.is_set():
+                site = replace(await workshop.site(round_), on_call=show, on_output=output)
+                await run_trials(site, stop, lambda: None)
             if not stop.asked.is_set():
                 await run_verifications(workshop, round_, stop, lambda: None)
+        if stop.asked.is_set():
+            raise click.Abort
         last = run.store.value("SELECT max(id) FROM trials")
         report = gather(run.store, last)
         if as_json:

@@ -52,11 +52,16 @@ async def _oracle(loaded: Loaded, as_json: bool) -> None:
     from stages._round import build_with_progress
     from stages._run import at_work
 
+    bad = []
     async with at_work(loaded) as (run, workshop, stop):
         tasks = list(run.tasks.values())
-        await build_with_progress(lambda on_event: workshop.build_images(tasks, [], on_event))
+        await stop.or_abandon(build_with_progress(lambda on_event: workshop.build_images(tasks, [], on_event)))
+        if stop.asked.is_set():
+            return
         with progress("tasks", len(tasks), heading=f"oracle check of {len(tasks)} tasks, each twice") as bar:
             results = await check_tasks(workshop, tasks, stop, lambda result: bar.advance(detail=result.line()))
+        if stop.asked.is_set():
+            return
         bad = [result for result in results if not result.good]
         if as_json:
             print_json([asdict(result) for result in results])

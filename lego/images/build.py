@@ -23,6 +23,7 @@ from lego.images.bases import build_base
 from lego.images.hostcfg import lend
 from lego.images.recipes import Recipe
 from lego.images.scratch import scratch, sweep
+from lego.processes import descendants
 from lego.sandbox.podman import Podman
 from lego.tasks.task import Task, Tree
 
@@ -33,6 +34,7 @@ _BUILD_FOLDER = "/run/lego-build"
 _BASE_TIMEOUT = 1800.0
 _RUNTIME_TIMEOUT = 1800.0
 _INSPECTION_TIMEOUT = 300.0
+_PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -289,7 +291,7 @@ class Builder:
         return done.stdout.decode(errors="replace")
 
     async def _run(self, argv: Sequence[str], log: IO[bytes]) -> None:
-        """Run a command with its output in the log; its whole process group dies with this coroutine."""
+        """Run a command with its output in the log; its whole process group ends with this coroutine."""
         log.write(f"$ {' '.join(argv)}\n".encode())
         log.flush()
         began = log.tell()
@@ -304,9 +306,7 @@ class Builder:
         try:
             code = await process.wait()
         except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await _end(process)
             raise
         if code != 0:
             raise ImageError(_last_line(Path(log.name), began) or f"{argv[0]} ended with exit code {code}")
@@ -322,6 +322,20 @@ class Builder:
                 except BlockingIOError:
                     await asyncio.sleep(0.2)
             yield
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a command and all it started: what a build step runs in its container is in no process group of ours, and
+    outlives a podman that is killed."""
+    started = descendants(process.pid)
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _PATIENCE)
+    for pid in (process.pid, *started):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    await process.wait()
 
 
 def write_tree(tree: Tree, folder: Path) -> None:

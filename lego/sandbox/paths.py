@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lego.errors import SandboxError
+from lego.processes import boot_id
 
 STORE_VARIABLE = "LEGO_STORE"
 
@@ -40,11 +41,6 @@ class StorePaths:
     @property
     def sockets(self) -> Path:
         return self.run / "s"
-
-
-def boot_id() -> str:
-    """The kernel's id of this boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def default_store() -> Path:

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from lego.errors import SandboxError
+from lego.processes import boot_id
 from lego.sandbox import hostconf, probe
 from lego.sandbox.hostconf import HostConf
-from lego.sandbox.paths import StorePaths, boot_id, store_paths
+from lego.sandbox.paths import StorePaths, store_paths
 
 if TYPE_CHECKING:
     from podman import PodmanClient

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lego.errors import SandboxError
-from lego.sandbox.paths import boot_id
+from lego.processes import boot_id, start_time
 
 if TYPE_CHECKING:
     from lego.sandbox.podman import Podman
@@ -46,7 +46,7 @@ class Owner:
 
     def alive(self) -> bool:
         """Whether the process still runs, in this boot."""
-        return self.boot == boot_id()[:8] and _start_time(self.pid) == self.start
+        return self.boot == boot_id()[:8] and start_time(self.pid) == self.start
 
 
 @dataclass(frozen=True)
@@ -109,24 +109,15 @@ def _end_services(podman: Podman) -> None:
 def _pid_is_dead(name: str) -> bool:
     """`name` begins with the owner's pid and a dash."""
     pid = name.partition("-")[0]
-    return pid.isdigit() and _start_time(int(pid)) is None
+    return pid.isdigit() and start_time(int(pid)) is None
 
 
 def _stale(owner: Owner, own: bool) -> bool:
     return not owner.alive() or (own and owner == Owner.current())
 
 
-def _start_time(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat, counted from after the command's closing parenthesis."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in ("Z", "X") else int(fields[19])
-
-
 @lru_cache(maxsize=1)
 def _current(pid: int) -> Owner:
-    start = _start_time(pid)
+    start = start_time(pid)
     assert start is not None
     return Owner(boot_id()[:8], pid, start)

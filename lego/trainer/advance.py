@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lego.config.schema import Config
 from lego.engine.digest import folder_digest
@@ -19,6 +21,8 @@ from lego.rundb.store import Store
 from lego.trainer.assemble import Assembly, assemble, assemble_demonstrations, assemble_solved
 from lego.trainer.sft import SftProgress, run_sft
 from lego.trainer.step import Trainer
+
+T = TypeVar("T")
 
 OnProgress = Callable[[int, int], None]
 
@@ -48,9 +52,9 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
     if not assembly.segments:
         return _close(store, round_, config, Outcome(step, "skipped", "no trainable trial", None, assembly.metrics()))
     # The database belongs to this thread; the arithmetic goes to another, so that leases stay renewed meanwhile.
-    trainer = await asyncio.to_thread(_trainer, current, config, step, float(round_.settings["temperature"]))
+    trainer = await _in_thread(_trainer, current, config, step, float(round_.settings["temperature"]))
     learns = any(segment.advantage for segment in assembly.segments)
-    report = await asyncio.to_thread(trainer.step if learns else trainer.prove, assembly.segments, on_progress)
+    report = await _in_thread(trainer.step if learns else trainer.prove, assembly.segments, on_progress)
     metrics = {**report.metrics, **assembly.metrics()}
     if report.refused:
         outcome = _close(store, round_, config, Outcome(step, "refused", report.refused, None, metrics, report.worst))
@@ -61,7 +65,7 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
         reason = "no trial has an advantage: nothing to learn from"
         return _close(store, round_, config, Outcome(step, "skipped", reason, None, metrics, report.worst))
     target = folder / str(current.version + 1)
-    await asyncio.to_thread(trainer.save, target, notes={"step": step, "parent": current.version})
+    await _in_thread(trainer.save, target, notes={"step": step, "parent": current.version})
     return _close(
         store, round_, config, Outcome(step, "done", "", None, metrics, report.worst), current, target, "train"
     )
@@ -81,13 +85,29 @@ async def teach_round(
     step = training.begin_step(
         store, round_id=round_.id, kind="sft", policy_from=current.version, samples=assembly.rows
     )
-    trainer = await asyncio.to_thread(_trainer, current, config, step, 1.0)
-    report = await asyncio.to_thread(run_sft, trainer, assembly.segments, config.sft, on_progress)
+    trainer = await _in_thread(_trainer, current, config, step, 1.0)
+    report = await _in_thread(run_sft, trainer, assembly.segments, config.sft, on_progress)
     metrics = {**report.metrics, **assembly.metrics()}
     target = folder / str(current.version + 1)
     # The next step's objective is another one: its optimizer starts afresh.
-    await asyncio.to_thread(trainer.save, target, notes={"step": step, "parent": current.version}, optimizer=False)
+    await _in_thread(trainer.save, target, notes={"step": step, "parent": current.version}, optimizer=False)
     return _close(store, round_, config, Outcome(step, "done", "", None, metrics), current, target, "sft")
+
+
+async def _in_thread(function: Callable[..., T], *args: Any, **named: Any) -> T:
+    """As asyncio.to_thread, but nothing waits for the thread once the caller is cancelled: a step that is given up
+    keeps no process from ending."""
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+    future.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            future.set_result(function(*args, **named))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="lego-train", daemon=True).start()
+    return await asyncio.wrap_future(future)
 
 
 def _taught(store: Store, round_: Round, config: Config) -> Assembly:

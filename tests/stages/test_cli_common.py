@@ -44,6 +44,17 @@ def test_progress_of_unknown_length_counts():
     assert out.getvalue() == "images 2\n"
 
 
+def test_passing_progress_leaves_nothing_behind_off_a_terminal():
+    out, clock = io.StringIO(), Clock()
+    with progress("images", stream=out, passing=True, clock=clock) as bar:
+        bar.advance(2)
+    assert out.getvalue() == ""
+    with progress("images", stream=out, passing=True, clock=clock) as bar:
+        clock.now = 11
+        bar.advance(3)
+    assert out.getvalue() == "images 3\n", "but a long wait is told of"
+
+
 def test_a_total_learnt_later_is_shown():
     out = io.StringIO()
     with progress("images", stream=out, clock=Clock()) as bar:
