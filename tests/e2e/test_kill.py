@@ -148,6 +148,10 @@ def check_policies(run: RunOf) -> None:
     assert [row["parent"] for row in policies] == [None, *range(len(policies) - 1)]
     for row in policies:
         assert folder_digest(row["path"]) == row["digest"]
+    for step in steps[1:]:
+        proof = step["metrics"]
+        assert proof["proof/correlation"] >= 0.999 and proof["proof/mean_gap"] < 1e-4, proof
+        assert proof["step/dropped"] == 0, proof
     by_round = {step["round_id"]: step for step in steps}
     assert [row["policy_version"] for row in rounds] == [by_round[row["id"]]["policy_from"] for row in rounds]
     assert {row["status"] for row in rounds} == {"closed"}
