@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 
 class TrialClock:
@@ -28,17 +28,9 @@ class TrialClock:
         self._paused_total = 0.0
         self._paused_since = self._started
 
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        if self._pauses == 0:
-            self._paused_since = self._now()
-        self._pauses += 1
-        try:
-            yield
-        finally:
-            self._pauses -= 1
-            if self._pauses == 0:
-                self._paused_total += self._now() - self._paused_since
+    def pause(self) -> AbstractContextManager[None]:
+        """The clock stands still while this block runs."""
+        return _Pause(self)
 
     @property
     def waited(self) -> float:
@@ -53,3 +45,28 @@ class TrialClock:
 
     def remaining(self) -> float:
         return self.limit - self.elapsed
+
+    def _stop(self) -> None:
+        if self._pauses == 0:
+            self._paused_since = self._now()
+        self._pauses += 1
+
+    def _go_on(self) -> None:
+        self._pauses -= 1
+        if self._pauses == 0:
+            self._paused_total += self._now() - self._paused_since
+
+
+class _Pause:
+    """A class, for one is opened with every sampled piece."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: TrialClock) -> None:
+        self._clock = clock
+
+    def __enter__(self) -> None:
+        self._clock._stop()
+
+    def __exit__(self, *exc: object) -> None:
+        self._clock._go_on()

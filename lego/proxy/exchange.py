@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ from lego.proxy.rules import CallKind
 from lego.proxy.session import Session
 from lego.proxy.wire import Wire
 from lego.trajectory.arrays import Fate
-from lego.trajectory.parse import Delta, Reply, StreamParser
+from lego.trajectory.parse import Reply, StreamParser
 from lego.trajectory.prompt import Prompt, compose, preview
 from lego.trajectory.tree import Call, Continue, Fork
 
@@ -143,10 +142,7 @@ class Exchange:
             self.wire.stream(writer.opening(len(self.prompt.ids)), writer.ping)
         call: Call | None = None
         try:
-            async with aclosing(self._deltas(sofar)) as pieces:
-                async for deltas in pieces:
-                    if ask.stream:
-                        await self.wire.send(writer.deltas(deltas))
+            await self._sample(sofar, writer)
             finish = cast(Finish, sofar.finish)
             reply = sofar.reply = self._minted(self.parser.finish(finish))
             call = self._enter(sofar, finish, reply, Fate.DELIVERED)
@@ -169,8 +165,8 @@ class Exchange:
         finally:
             await self.wire.stop_keeping()
 
-    async def _deltas(self, sofar: _Sampling) -> AsyncGenerator[Sequence[Delta], None]:
-        """What each sampled piece adds to the reply. The trial's clock runs only while the harness keeps us waiting."""
+    async def _sample(self, sofar: _Sampling, writer: ReplyWriter) -> None:
+        """Sample the reply and stream it. The trial's clock runs only while the harness keeps us waiting."""
         session = self.session
         request = GenerationRequest(f"{session.spec.id}/{self.seq}", session.spec.id, self.prompt.ids, self.sampling)
         pieces = session.engine.generate(request)
@@ -181,7 +177,9 @@ class Exchange:
                 if piece is None:
                     raise EngineError("generation ended without saying why")
                 self._take(piece, sofar)
-                yield self.parser.feed(piece.ids)
+                deltas = self.parser.feed(piece.ids)
+                if self.ask.stream:
+                    await self.wire.send(writer.deltas(deltas))
         finally:
             close = getattr(pieces, "aclose", None)
             if close is not None:

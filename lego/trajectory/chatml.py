@@ -44,12 +44,7 @@ class ChatMLRenderer:
     def render(
         self, messages: list[Turn], *, tools: list[Turn] | None = None, add_generation_prompt: bool = False
     ) -> RenderedTokens:
-        if tools and not self.has_tools:
-            raise RenderError(
-                "the chatml format has no tools",
-                hint="use a text-mode harness with this policy, or a policy whose format has tools",
-                fault="user",
-            )
+        self._check_tools(tools)
         ids: list[int] = []
         indices: list[int] = []
         sampled: list[bool] = []
@@ -69,7 +64,9 @@ class ChatMLRenderer:
     def render_ids(
         self, messages: list[Turn], *, tools: list[Turn] | None = None, add_generation_prompt: bool = False
     ) -> list[int]:
-        return list(self.render(messages, tools=tools, add_generation_prompt=add_generation_prompt).token_ids)
+        self._check_tools(tools)
+        ids = [token for message in messages for piece, _ in self._turn(message, tools) for token in piece]
+        return ids + self._generation if add_generation_prompt else ids
 
     def bridge_to_next_turn(
         self,
@@ -113,6 +110,14 @@ class ChatMLRenderer:
         if message.get("tool_calls"):
             raise RenderError("the chatml format has no tool calls", fault="user")
         return [self._encode(message.get("content") or "")]
+
+    def _check_tools(self, tools: list[Turn] | None) -> None:
+        if tools and not self.has_tools:
+            raise RenderError(
+                "the chatml format has no tools",
+                hint="use a text-mode harness with this policy, or a policy whose format has tools",
+                fault="user",
+            )
 
     def _required(self, token: str) -> int:
         found = token_id(self._tokenizer, token)

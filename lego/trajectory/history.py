@@ -43,10 +43,6 @@ def _message_key(message: Message) -> Hashable:
     return (message.role, message.content, calls, message.tool_call_id, message.name)
 
 
-def _tools_key(tools: Sequence[Tool]) -> Hashable:
-    return tuple((t.name, t.description, json.dumps(t.parameters, sort_keys=True)) for t in tools)
-
-
 @dataclass
 class _Node:
     """A conversation so far. `asked` are the calls whose request ends here, in seq order."""
@@ -77,6 +73,7 @@ class History:
 
     def __init__(self) -> None:
         self._roots: dict[Hashable, _Node] = {}
+        self._tools: tuple[tuple[Tool, ...], Hashable] = ((), ())
         self._after: dict[int, _Node] = {}
         self._replies: dict[int, Message] = {}
         self._by_ids: dict[frozenset[str], int] = {}
@@ -85,7 +82,7 @@ class History:
 
     def walk(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Walk:
         """Follow `messages` as far as they are known."""
-        root = self._roots.get(_tools_key(tools))
+        root = self._roots.get(self._tools_key(tools))
         if root is None:
             return Walk(None, 0, None, 0, ())
         # Retries can leave equal bare replies side by side, so several paths may fit; the deepest one counts.
@@ -126,7 +123,7 @@ class History:
         """Enter a finished call: its request `messages`, of which those before `tail` lead to the reply of call
         `after` (None: start from the top), and its `reply`."""
         if after is None:
-            node = self._roots.setdefault(_tools_key(tools), _Node())
+            node = self._roots.setdefault(self._tools_key(tools), _Node())
             tail = 0
         else:
             node = self._after[after]
@@ -158,3 +155,10 @@ class History:
         if found is None:
             found = self._by_text.get(normal_text(echo.content))
         return found if found is not None and same_reply(self._replies[found], echo) else None
+
+    def _tools_key(self, tools: Sequence[Tool]) -> Hashable:
+        """Made once for as long as the tools stay the same: they are most of many requests."""
+        if tuple(tools) != self._tools[0]:
+            key = tuple((t.name, t.description, json.dumps(t.parameters, sort_keys=True)) for t in tools)
+            self._tools = (tuple(tools), key)
+        return self._tools[1]

@@ -93,6 +93,10 @@ class Grammar:
     reader: type[CallReader] = HermesReader
 
 
+_CONTEXT = 16
+"""Settled ids that are decoded again with the next ones, at most, before they are cut to the last piece."""
+
+
 class _Decoder:
     """Incremental decoding: text comes out once no later id can change it (a character may span several ids)."""
 
@@ -109,11 +113,12 @@ class _Decoder:
         text = self._tokenizer.decode(self._ids, skip_special_tokens=False)
         if text.endswith("\ufffd") and not last:
             return ""
-        new = text[len(self._prefix) :]
-        # The last settled ids stay as context: some decoders join words by what stands before.
-        self._ids = self._ids[self._settled :]
+        new, self._prefix = text[len(self._prefix) :], text
+        if len(self._ids) > _CONTEXT:
+            # The last settled ids stay as context: some decoders join words by what stands before.
+            self._ids = self._ids[self._settled :]
+            self._prefix = self._tokenizer.decode(self._ids, skip_special_tokens=False)
         self._settled = len(self._ids)
-        self._prefix = self._tokenizer.decode(self._ids, skip_special_tokens=False)
         return new
 
 
@@ -154,6 +159,8 @@ class TaggedParser:
     def __init__(self, tokenizer: Tokenizer, grammar: Grammar, tools: Sequence[Tool], thinking: bool = False) -> None:
         self._tokenizer = tokenizer
         self._grammar = grammar
+        marks = (grammar.think, grammar.think_end, grammar.call, grammar.call_end)
+        self._special = grammar.stop_ids.union(mark for mark in marks if mark is not None)
         self._tools = {tool.name: tool for tool in tools}
         self._state = "think" if thinking else "start"
         self._run = _Decoder(tokenizer)
@@ -170,20 +177,18 @@ class TaggedParser:
         self._done = False
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
-        grammar = self._grammar
-        marks = {grammar.think, grammar.think_end, grammar.call, grammar.call_end} - {None}
         plain: list[int] = []
         for token in ids:
             if self._done:
                 break
-            if token in grammar.stop_ids:
+            if token not in self._special:
+                plain.append(token)
+            elif token in self._grammar.stop_ids:
                 self._done = True
-            elif token in marks:
+            else:
                 self._plain(plain)
                 plain = []
                 self._mark(token)
-            else:
-                plain.append(token)
         self._plain(plain)
         return self._take()
 

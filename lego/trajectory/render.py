@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lego.errors import RenderError
-from lego.trajectory.arrays import IntArray
+from lego.trajectory.arrays import IntArray, as_ids
 from lego.trajectory.calls import HermesReader, PlainReader
 from lego.trajectory.messages import Message, Tool, ToolCall
 from lego.trajectory.parse import Grammar, Reply, StreamParser, TaggedParser, WholeParser
@@ -113,7 +113,7 @@ class Rendering:
         """A parser for one reply to this prompt."""
         if self.grammar is None:
             return WholeParser(self.renderer, _tool_dicts(tools), [int(token) for token in prompt_ids])
-        tail = [int(token) for token in prompt_ids[-_PROMPT_TAIL:]]
+        tail = as_ids(prompt_ids[-_PROMPT_TAIL:]).tolist()
         return TaggedParser(self.tokenizer, self.grammar, tools, thinking=self._opens_thinking(tail))
 
     def parse(self, completion_ids: Sequence[int], tools: Sequence[Tool], prompt_ids: Sequence[int] = ()) -> Reply:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 from lego.errors import RenderError
@@ -24,6 +27,36 @@ class Tokenizer(Protocol):
     def convert_tokens_to_ids(self, tokens: Any) -> Any: ...
 
 
+class EncodingCache:
+    """The ids of texts that were encoded lately: a conversation that is rendered afresh is mostly one that was rendered
+    before, message by message. An encoding depends on nothing but its text, so this is exact. Thread-safe.
+
+    limit: characters of text held; the longest unused goes first.
+    """
+
+    def __init__(self, encode: Callable[[str], Sequence[int]], limit: int = 8_000_000) -> None:
+        self._encode = encode
+        self._limit = limit
+        self._held = 0
+        self._known: OrderedDict[str, array[int]] = OrderedDict()
+        self._lock = Lock()
+
+    def __call__(self, text: str) -> list[int]:
+        with self._lock:
+            known = self._known.get(text)
+            if known is not None:
+                self._known.move_to_end(text)
+                return known.tolist()
+        ids = self._encode(text)
+        with self._lock:
+            if text not in self._known:
+                self._known[text] = array("i", ids)
+                self._held += len(text)
+            while self._held > self._limit:
+                self._held -= len(self._known.popitem(last=False)[0])
+        return list(ids)
+
+
 class FolderTokenizer:
     """A folder's tokenizer.json through the `tokenizers` library alone: starts in milliseconds, imports no torch."""
 
@@ -31,7 +64,8 @@ class FolderTokenizer:
         import tokenizers
 
         self.name_or_path = str(folder)
-        self._backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        backend = self._backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._plain = EncodingCache(lambda text: backend.encode(text, add_special_tokens=False).ids)
         config_file = folder / "tokenizer_config.json"
         config = json.loads(config_file.read_text()) if config_file.exists() else {}
         self.unk_token_id = self._named(config.get("unk_token"))
@@ -41,7 +75,7 @@ class FolderTokenizer:
         return int(self._backend.get_vocab_size())
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
-        return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        return list(self._backend.encode(text).ids) if add_special_tokens else self._plain(text)
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         return str(self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens))

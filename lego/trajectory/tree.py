@@ -124,6 +124,8 @@ class CallTree:
     def __init__(self) -> None:
         self._calls: dict[int, Call] = {}
         self._continued: set[int] = set()
+        # The call whose own ids a call branches off from -> after how many shared ids -> its first own id -> calls.
+        self._branches: dict[int | None, dict[int, dict[int, list[Call]]]] = {}
         self._history = History()
         self._last_seq = 0
 
@@ -171,21 +173,23 @@ class CallTree:
         """The call that shares the most leading ids with a freshly rendered prompt, and how many it shares.
 
         (None, 0) if none shares any. Of equals the first in seq order. Ids are shared only with identical context,
-        so a shared sampled id is still exactly in the context it was sampled in.
+        so a shared sampled id is still exactly in the context it was sampled in. Calls that part from the prompt
+        where they part from each other are not looked at, so the cost is that of the path.
         """
-        common: dict[int, int] = {}
         best: tuple[Call | None, int] = (None, 0)
-        for call in self:
-            inherited = common[call.parent_id] if call.parent_id is not None else 0
-            if inherited < call.shared:
-                common[call.id] = inherited
-                continue
-            at = call.shared + common_prefix(call.added_prompt_ids, prompt_ids[call.shared :])
-            if at == call.prompt_length:
-                at += common_prefix(call.completion_ids, prompt_ids[at:])
-            common[call.id] = at
-            if at > best[1]:
-                best = (call, at)
+        open_branches: list[tuple[int | None, int]] = [(None, 0)]
+        while open_branches:
+            trunk, common = open_branches.pop()
+            for shared, by_first in self._branches.get(trunk, {}).items():
+                if shared > common or shared == len(prompt_ids):
+                    continue
+                for call in by_first.get(int(prompt_ids[shared]), ()):
+                    at = shared + common_prefix(call.added_prompt_ids, prompt_ids[shared:])
+                    if at == call.prompt_length:
+                        at += common_prefix(call.completion_ids, prompt_ids[at:])
+                    open_branches.append((call.id, at))
+                    if best[0] is None or (at, -call.id) > (best[1], -best[0].id):
+                        best = (call, at)
         return best
 
     def add(
@@ -217,7 +221,8 @@ class CallTree:
             id=self.reserve() if seq is None else seq,
             parent_id=None if parent is None else parent.id,
             shared=shared,
-            added_prompt_ids=as_ids(added_prompt_ids),
+            # A copy: a slice would keep the whole prompt it was cut from.
+            added_prompt_ids=np.array(added_prompt_ids, dtype=np.int32),
             completion_ids=as_ids(completion_ids),
             logprobs=None if logprobs is None else np.asarray(logprobs, dtype=np.float32),
             finish=finish,
@@ -282,6 +287,13 @@ class CallTree:
         if not 0 <= call.shared <= room:
             raise TrajectoryError(f"call {call.id}: shares {call.shared} ids, but its parent has {room}")
         self._calls[call.id] = call
+        first = next((int(ids[0]) for ids in (call.added_prompt_ids, call.completion_ids) if len(ids)), None)
+        if first is not None:
+            trunk = parent
+            while trunk is not None and call.shared <= trunk.shared:
+                trunk = self._calls[trunk.parent_id] if trunk.parent_id is not None else None
+            branches = self._branches.setdefault(None if trunk is None else trunk.id, {})
+            branches.setdefault(call.shared, {}).setdefault(first, []).append(call)
         self._last_seq = max(self._last_seq, call.id)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lego.errors import TrajectoryError
-from lego.trajectory.arrays import Fate, as_ids
+from lego.trajectory.arrays import Fate, IntArray, as_ids, common_prefix
 from lego.trajectory.messages import Message, Tool, ToolCall
 from lego.trajectory.prompt import HistoryPolicy, compose
 from lego.trajectory.tree import Call, CallTree, Continue, Fork, Root, rebuild
@@ -227,7 +227,32 @@ def test_attach_finds_the_longest_prefix(rows: list[tuple[int, list[int], list[i
     assert shared == max(common(stream) for stream in streams.values())
     assert (parent is None) == (shared == 0)
     if parent is not None:
-        assert common(streams[parent.id]) == shared
+        assert parent.id == min(seq for seq, stream in streams.items() if common(stream) == shared)
+
+
+def test_attach_looks_only_at_calls_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = CallTree()
+    root = tree.add(None, 0, [1, 2, 3], [4], [-1.0], "stop")
+    for number in range(100):
+        tree.add(root, 3, [10 + number, 5], [6], [-1.0], "stop")
+        tree.add(None, 0, [200 + number], [6], [-1.0], "stop")
+    looked = []
+
+    def counted(a: IntArray, b: IntArray) -> int:
+        looked.append(1)
+        return common_prefix(a, b)
+
+    monkeypatch.setattr("lego.trajectory.tree.common_prefix", counted)
+    parent, shared = tree.attach(as_ids([1, 2, 3, 60, 5, 7]))
+    assert parent is not None and parent.added_prompt_ids.tolist() == [60, 5] and shared == 5
+    assert len(looked) == 4, "the prompts and completions of two calls"
+
+
+def test_a_call_keeps_no_more_of_its_prompt_than_it_adds() -> None:
+    tree, history = CallTree(), [SYSTEM, USER]
+    enter(tree, history, BARE)
+    call = enter(tree, [*history, BARE, ON], replace(BARE, content="Again."))
+    assert call.shared and call.added_prompt_ids.base is None
 
 
 def test_a_turn_costs_its_new_messages_not_its_history() -> None:
