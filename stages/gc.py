@@ -27,8 +27,13 @@ def command(loaded: Loaded, as_json: bool, with_images: bool, dry_run: bool) -> 
     from lego.rundb.paths import run_db
     from lego.rundb.store import Store
 
-    store = Store.open(run_db(loaded.config.run.dir, loaded.config.run.name))
-    removed = {"checkpoints": _checkpoints(store, loaded, dry_run), "tokens": _tokens(store, loaded, dry_run)}
+    database = run_db(loaded.config.run.dir, loaded.config.run.name)
+    Store.open_read_only(database).close()  # says so where there is no run, and begins none
+    store = Store.open(database)
+    removed: dict[str, list[str]] = {
+        "checkpoints": _checkpoints(store, loaded, dry_run),
+        "tokens": _tokens(store, loaded, dry_run),
+    }
     removed |= _store(store, loaded, with_images, dry_run)
     if not dry_run:
         store.shrink()
@@ -37,21 +42,22 @@ def command(loaded: Loaded, as_json: bool, with_images: bool, dry_run: bool) -> 
     else:
         word = "would remove" if dry_run else "removed"
         for what, names in removed.items():
-            click.echo(
-                f"{word} {len(names)} {what}"
-                + (f": {', '.join(names[:5])}{' …' if len(names) > 5 else ''}" if names else "")
-            )
+            if names:
+                click.echo(f"{word} {what}: {', '.join(names[:5])}{f' and {len(names) - 5} more' if names[5:] else ''}")
+        if not any(removed.values()):
+            click.echo("there is nothing to remove")
 
 
 def _checkpoints(store: Store, loaded: Loaded, dry_run: bool) -> list[str]:
-    """Folders that no row names (a killed step's), and policies beyond the retention rule."""
+    """Folders that are no policy's (a killed step's), and policies beyond the retention rule."""
     from lego.rundb import catalogue
     from lego.rundb.paths import run_folder
 
     folder = run_folder(loaded.config.run.dir, loaded.config.run.name) / "policies"
-    named = {row["path"] for row in catalogue.policies(store) if row["removed_at"] is None}
+    # By name, not by path: the run's folder may have been moved since.
+    named = {Path(row["path"]).name for row in catalogue.policies(store) if row["removed_at"] is None}
     busy = bool(store.value("SELECT count(*) FROM train_steps WHERE status = 'open' AND lease_until > unixepoch()"))
-    stray = [] if busy or not folder.is_dir() else [path for path in sorted(folder.iterdir()) if str(path) not in named]
+    stray = [] if busy or not folder.is_dir() else [path for path in sorted(folder.iterdir()) if path.name not in named]
     keep = loaded.config.retention.policies
     old = catalogue.removable_policies(store, keep) if keep else []
     if not dry_run:

@@ -10,6 +10,7 @@ import click
 from lego.config.load import load
 from lego.config.starter import starter
 from lego.errors import ConfigError
+from lego.harness.spec import load_spec
 from stages._common import DEFAULT_CONFIG
 
 
@@ -55,9 +56,16 @@ def command(
         chosen["tasks.eval"] = [_harbor(eval_tasks)]
     elif not tasks:
         chosen["tasks.eval"] = [_generated(count=32, seed=2)]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    before = file.read_bytes() if file.exists() else None
-    file.write_text(starter(chosen), encoding="utf-8")
+    _refuse_missing(model, tasks, eval_tasks)
+    for each in harness:
+        load_spec(each)
+    before = None
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        before = file.read_bytes() if file.exists() else None
+        file.write_text(starter(chosen), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be written: {error.strerror}", hint="name a file you can write") from error
     try:
         load(file)
     except ConfigError:
@@ -66,6 +74,17 @@ def command(
         raise
     option = "" if str(file) == DEFAULT_CONFIG else f" -c {file}"
     click.echo(f"wrote {file}\nnext: lego check{option}, then lego loop{option}")
+
+
+def _refuse_missing(model: str, tasks: str | None, eval_tasks: str | None) -> None:
+    """What is spelled wrongly is best told now, not by the first command that needs it."""
+    for option, path in (("--tasks", tasks), ("--eval-tasks", eval_tasks)):
+        if path and not Path(path).is_dir():
+            raise ConfigError(f"{option}: there is no folder {path}", hint="name a task folder, or a folder of many")
+    if model.startswith((".", "/")) and not Path(model).is_dir():
+        raise ConfigError(
+            f"--model: there is no folder {model}", hint="name a Hugging Face folder, a hub name, or tiny"
+        )
 
 
 def _harbor(path: str) -> dict[str, Any]:

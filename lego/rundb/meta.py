@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,14 +48,14 @@ def settle_config(store: Store, config: Mapping[str, Any], tags: Mapping[str, st
             changed = [key for key in sorted(saved.keys() | current.keys()) if saved.get(key) != current.get(key)]
             frozen = [key for key in changed if _tag(key, tags) == "identity"]
             if frozen:
-                shown = ", ".join(f"{key}: {_show(saved.get(key))} -> {_show(current.get(key))}" for key in frozen[:4])
+                shown = ", ".join(f"{key}: {_change(saved.get(key), current.get(key))}" for key in frozen[:4])
                 raise ConfigError(
                     f"this run was begun with other values: {shown}{' …' if len(frozen) > 4 else ''}",
                     hint="these fields are frozen at first use; change them back, or give the run another run.name",
                 )
             for key in changed:
                 if _tag(key, tags) == "tunable":
-                    event(store, "config", f"{key}: {_show(saved.get(key))} -> {_show(current.get(key))}")
+                    event(store, "config", f"{key}: {_change(saved.get(key), current.get(key))}")
         put(store, "config", to_json(current))
 
 
@@ -67,9 +68,13 @@ def _tag(key: str, tags: Mapping[str, str]) -> str:
     return "identity"
 
 
-def _show(value: Any) -> str:
-    text = to_json(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _change(before: Any, after: Any) -> str:
+    """Both values as JSON; long ones around the place where they begin to differ."""
+    texts = to_json(before), to_json(after)
+    begin = max(0, len(os.path.commonprefix(texts)) - 24) if max(map(len, texts)) > 60 else 0
+    return " -> ".join(
+        ("…" if begin else "") + text[begin : begin + 60] + ("…" if len(text) > begin + 60 else "") for text in texts
+    )
 
 
 def settle_identity(store: Store, name: str, value: str, what: str) -> None:

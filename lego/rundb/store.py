@@ -51,7 +51,14 @@ class Store:
     @classmethod
     def open(cls, path: Path, *, lease: float = 60.0) -> Store:
         """Open the database, making it (and its folder) if need be, and bring its schema up to date."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot make the run's folder {path.parent}: {error.strerror}",
+                fault="user",
+                hint="set run.dir to a folder you can write",
+            ) from error
         _refuse_network_filesystem(path.parent)
         with _explained(path):
             fresh = not path.exists()

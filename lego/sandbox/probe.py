@@ -22,7 +22,7 @@ from lego.sandbox.cgroup import Cgroup
 from lego.sandbox.hostconf import HostConf
 from lego.sandbox.paths import StorePaths
 
-VERSION = 1
+VERSION = 2
 IMAGE = "localhost/lego-probe:1"
 MAP_START, MAP_SIZE = 200_000, 65_536
 
@@ -45,7 +45,7 @@ def first_working(paths: StorePaths, ways: Sequence[HostConf]) -> dict[str, Any]
         env = hostconf.environment(paths, folder)
         reason = _start(env)
         if reason is None:
-            return _describe(env, way, tuple(dict.fromkeys(reasons)))
+            return _describe(env, way, tuple(f"passed over: {reason}" for reason in dict.fromkeys(reasons)))
         name = Path(way.runtime).name
         reasons.append(reason if name in reason else f"{name}: {reason}")
     unique = list(dict.fromkeys(reasons))

@@ -175,6 +175,8 @@ def test_init_writes_a_config_that_every_command_then_finds(lego):
 
 
 def test_init_takes_the_user_s_model_harnesses_and_tasks(lego, folder):
+    for each in ("tasks/train", "tasks/held-out"):
+        (folder / each).mkdir(parents=True)
     code, out, _ = lego(
         "init",
         "mine.yaml",
@@ -204,6 +206,36 @@ def test_init_replaces_nothing_unasked(lego, folder):
     assert (folder / "lego.yaml").read_text() == "mine"
     assert lego("init", "--force")[0] == 0
     assert load("lego.yaml").config.run.name == "lego"
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["--tasks", "no/tasks"], "--tasks: there is no folder no/tasks"),
+        (["--eval-tasks", "no/tasks"], "--eval-tasks: there is no folder no/tasks"),
+        (["--model", "./no-model"], "--model: there is no folder ./no-model"),
+        (["--harness", "tiny-agnt"], "no harness spec named 'tiny-agnt'"),
+        (["/dev/null/a.yaml"], "/dev/null/a.yaml: cannot be written"),
+    ],
+)
+def test_init_tells_what_is_not_there(lego, folder, asked, told):
+    code, _, err = lego("init", *asked)
+    assert code == 2 and told in err
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["gc", "status", "report"])
+def test_commands_that_look_at_a_run_begin_none(lego, folder, command):
+    assert lego("init")[0] == 0
+    code, _, err = lego(command)
+    assert code == 2 and "there is no run at" in err
+    assert [path.name for path in folder.iterdir()] == ["lego.yaml"]
+
+
+def test_a_run_folder_that_cannot_be_made_is_named(lego):
+    assert lego("init")[0] == 0
+    code, _, err = lego("rollout", "run.dir=/dev/null/runs")
+    assert code == 2 and "cannot make the run's folder /dev/null/runs/lego" in err and "run.dir" in err
 
 
 def test_init_leaves_no_config_that_does_not_load(lego, folder):
