@@ -48,7 +48,7 @@ def read_yaml(path: Path) -> Source:
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file", hint="`lego init` writes a config to start from") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {getattr(error, "strerror", None) or error}") from error
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
