@@ -47,6 +47,8 @@ _ALL = (
     Metric("step/dropped", "segments", "segments left out of the step, each with its reason in samples.dropped"),
     # The supervised start.
     Metric("sft/loss", "nats", "mean cross-entropy of a demonstrated token", "down"),
+    Metric("sft/held_out", "nats", "the same over the demonstrations held out, after the epoch kept", "down"),
+    Metric("sft/epoch", "", "the epoch whose weights were kept, from 1"),
     # Evaluation (lego.evaluation).
     Metric("eval/pass@1", "", "mean over held-out tasks of the fraction of trials that solve the task", "up"),
     Metric("eval/low", "", "lower end of its 95 % Wilson interval"),

@@ -158,6 +158,7 @@ class TrainSection:
     micro_batch_tokens: int = machine(8192, "tokens in one forward and backward pass")
     minibatches: int = tunable(1, "optimizer steps over one round's samples")
     truncated: str = tunable("train", "trials cut by turns, time or length: train | mask | penalise")
+    shuffle_rewards: bool = tunable(False, "a control: exchange a round's rewards among its trials by the seed")
 
 
 @dataclass
@@ -167,6 +168,9 @@ class SftSection:
     source: str = tunable("script", "script: the demonstrations | oracle: the solutions | solved: trials with reward 1")
     optimizer: OptimizerSection = field(default_factory=lambda: OptimizerSection(lr=1e-3, warmup=10))
     batch_trials: int = tunable(16, "demonstrations in one optimizer step")
+    held_out: float = tunable(0.1, "share of the demonstrations not taught but measured; the best epoch is kept")
+    final_lr: float = tunable(1.0, "what is left of the learning rate at the end, as a share; it falls in a line")
+    patience: int = tunable(0, "epochs without a lower held-out loss that end the teaching (0 = teach all epochs)")
 
 
 @dataclass

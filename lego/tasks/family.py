@@ -10,7 +10,7 @@ from typing import Any
 
 from lego.config.schema import TaskSource
 from lego.errors import ConfigError, TaskError
-from lego.tasks import off_by_one
+from lego.tasks import comparisons, off_by_one
 from lego.tasks.task import Task
 
 _DRAWS = 100
@@ -24,7 +24,10 @@ class Family:
     make: Callable[[random.Random, Any], Task]
 
 
-FAMILIES: Mapping[str, Family] = {"off-by-one": Family(off_by_one.Options, off_by_one.make)}
+FAMILIES: Mapping[str, Family] = {
+    "off-by-one": Family(off_by_one.Options, off_by_one.make),
+    "comparisons": Family(comparisons.Options, comparisons.make),
+}
 
 
 def generate(source: TaskSource, avoid: Container[str] = frozenset()) -> list[Task]:

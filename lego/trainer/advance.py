@@ -74,7 +74,10 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
 async def teach_round(
     store: Store, round_: Round, config: Config, folder: Path, on_progress: Callable[[SftProgress], None]
 ) -> Outcome:
-    """Supervised fine-tuning on a round of demonstrations, or (sft.source solved) on the solved trials so far."""
+    """Supervised fine-tuning on a round of demonstrations, or (sft.source solved) on the solved trials so far.
+
+    Killed, it goes on after the last whole epoch.
+    """
     current = catalogue.policy(store)
     assert current is not None, "a round cannot exist before a policy"
     assembly = _taught(store, round_, config)
@@ -86,12 +89,15 @@ async def teach_round(
         store, round_id=round_.id, kind="sft", policy_from=current.version, samples=assembly.rows
     )
     trainer = await _in_thread(_trainer, current, config, step, 1.0)
-    report = await _in_thread(run_sft, trainer, assembly.segments, config.sft, on_progress)
+    keep = folder / f".sft-{step}"
+    report = await _in_thread(run_sft, trainer, assembly.segments, config.sft, on_progress, keep)
     metrics = {**report.metrics, **assembly.metrics()}
     target = folder / str(current.version + 1)
     # The next step's objective is another one: its optimizer starts afresh.
     await _in_thread(trainer.save, target, notes={"step": step, "parent": current.version}, optimizer=False)
-    return _close(store, round_, config, Outcome(step, "done", "", None, metrics), current, target, "sft")
+    outcome = _close(store, round_, config, Outcome(step, "done", "", None, metrics), current, target, "sft")
+    shutil.rmtree(keep, ignore_errors=True)
+    return outcome
 
 
 async def _in_thread(function: Callable[..., T], *args: Any, **named: Any) -> T:

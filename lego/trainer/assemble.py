@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from lego.config.schema import Config
 from lego.errors import TrainerError
 from lego.objective.advantages import group_advantages, segment_weights
@@ -83,11 +85,13 @@ def assemble(store: Store, round_: Round, config: Config) -> Assembly:
     """
     _require_complete(store, round_)
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in verdicts.graded(store, round_.id):
+    rows = verdicts.graded(store, round_.id)
+    for row in rows:
         groups[row["task_id"], row["harness"]].append(row)
+    given = _rewards(rows, config, round_.ordinal)
     out = Assembly()
     for (task, harness), members in groups.items():
-        rewards = [_reward(row, config) for row in members]
+        rewards = [given[row["id"]] for row in members]
         result = group_advantages(rewards, config.train.objective.advantage_std)
         out.groups[result.state] += 1
         out.rewards += [reward for reward in rewards if reward is not None]
@@ -138,6 +142,17 @@ def _call_row(row: Row) -> CallRow:
         completion_ids=row["completion_ids"], logprobs=row["logprobs"], finish=row["finish"], fate=Fate(row["fate"]),
         kind=row["kind"], sampler=row["sampler"], policy_version=row["policy_version"],
     )  # fmt: skip
+
+
+def _rewards(rows: list[Row], config: Config, ordinal: int) -> dict[int, float | None]:
+    """Trial -> reward. For the control of train.shuffle_rewards the graded trials of the round exchange theirs, by the
+    run's seed: as many rewards as were earned, given to whoever."""
+    earned = {row["id"]: _reward(row, config) for row in rows}
+    if not config.train.shuffle_rewards:
+        return earned
+    graded = sorted(trial for trial, reward in earned.items() if reward is not None)
+    order = np.random.default_rng([config.run.seed, ordinal]).permutation(len(graded))
+    return earned | {trial: earned[graded[int(at)]] for trial, at in zip(graded, order, strict=True)}
 
 
 def _reward(row: Row, config: Config) -> float | None:

@@ -20,6 +20,8 @@ class Optimizer:
     def __init__(self, model: nn.Module, section: OptimizerSection) -> None:
         self.section = section
         self.steps = 0
+        self.slow_down = 1.0
+        """Share of the learning rate that is used, for who wants it to fall."""
         self._named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         decayed = [p for _, p in self._named if p.ndim >= 2]
         spared = [p for _, p in self._named if p.ndim < 2]
@@ -30,9 +32,9 @@ class Optimizer:
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next step: linear from lr / warmup to lr, then constant."""
+        """The learning rate of the next step: linear from lr / warmup to lr, then constant but for `slow_down`."""
         warmup = self.section.warmup
-        return self.section.lr * (min(1.0, (self.steps + 1) / warmup) if warmup else 1.0)
+        return self.section.lr * self.slow_down * (min(1.0, (self.steps + 1) / warmup) if warmup else 1.0)
 
     def clip(self) -> float:
         """Clip the gradient to max_grad_norm (0 = leave it) and return its norm before that."""

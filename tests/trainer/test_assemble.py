@@ -184,3 +184,17 @@ def test_an_unfinished_round_is_refused(store: Store) -> None:
     with pytest.raises(TrainerError, match="1 trials to run") as caught:
         assemble(store, round_, Config())
     assert caught.value.fault == "user"
+
+
+def test_shuffled_rewards_are_as_many_and_given_to_whoever(store: Store) -> None:
+    round_ = begin(store, ["a", "b"], 4)
+    earned = [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    for reward in earned:
+        play(store, round_, reward)
+    config = Config()
+    config.train.shuffle_rewards = True
+    out = assemble(store, round_, config)
+    assert sorted(out.rewards) == sorted(earned) and out.rewards != earned
+    assert out.groups["ok"] == 2
+    assert assemble(store, round_, config).rewards == out.rewards
+    assert {verdict["reward"] for verdict in verdicts.graded(store, round_.id)[:4]} == {1.0}

@@ -7,7 +7,7 @@ import torch
 from lego.config.schema import OptimizerSection, SftSection
 from lego.errors import TrainerError
 from lego.metrics import METRICS
-from lego.trainer.sft import run_sft
+from lego.trainer.sft import run_sft, split
 from lego.trainer.step import Trainer
 from tests.trainer._sampled import sample, section, weights
 
@@ -21,7 +21,12 @@ def demonstrations(tiny_policy):
 
 
 def plan(**changes):
-    settings = {"epochs": 8, "batch_trials": 4, "optimizer": OptimizerSection(lr=3e-3, warmup=2)} | changes
+    settings = {
+        "epochs": 8,
+        "batch_trials": 4,
+        "held_out": 0.0,
+        "optimizer": OptimizerSection(lr=3e-3, warmup=2),
+    } | changes
     return SftSection(**settings)
 
 
@@ -74,3 +79,64 @@ def test_several_segments_of_one_trial_stay_together(tiny_policy, demonstrations
 def test_nothing_to_learn_from_is_said(tiny_policy):
     with pytest.raises(TrainerError, match="nothing to learn from"):
         run_sft(Trainer(tiny_policy, section()), [], plan())
+
+
+def test_what_is_held_out_measures_and_is_not_taught(tiny_policy, demonstrations):
+    taught, held = split([s.trial_id for s in demonstrations], 0.34, 0)
+    assert len(held) == 2 and sorted([*taught, *held]) == [s.trial_id for s in demonstrations]
+    trainer = Trainer(tiny_policy, section())
+    report = run_sft(trainer, demonstrations, plan(epochs=3, held_out=0.34))
+    kept_out = [s for s in demonstrations if s.trial_id in held]
+    owned = np.concatenate([row[s.mask] for row, s in zip(trainer.score(kept_out), kept_out, strict=True)])
+    assert report.held_out[report.best - 1] == pytest.approx(-owned.mean(), rel=1e-5)
+    other = [replace(s, ids=s.ids[::-1].copy()) if s.trial_id in held else s for s in demonstrations]
+    again = Trainer(tiny_policy, section())
+    assert run_sft(again, other, plan(epochs=3, held_out=0.34)).losses == report.losses
+
+
+def test_the_best_epoch_is_kept_and_patience_ends_the_teaching(tiny_policy, demonstrations):
+    """At this rate every epoch is worse than the one before it, sooner or later."""
+    trainer = Trainer(tiny_policy, section())
+    hasty = plan(epochs=12, held_out=0.34, patience=2, optimizer=OptimizerSection(lr=0.03))
+    report = run_sft(trainer, demonstrations, hasty)
+    assert report.best == int(np.argmin(report.held_out)) + 1 == report.metrics["sft/epoch"]
+    assert len(report.losses) == report.best + 2 < 12
+    upto = Trainer(tiny_policy, section())
+    run_sft(upto, demonstrations, replace(hasty, patience=1))
+    assert all(torch.equal(weights(trainer)[name], value) for name, value in weights(upto).items())
+
+
+def test_a_killed_teaching_goes_on_to_the_same_weights(tiny_policy, demonstrations, tmp_path):
+    settings = plan(epochs=4, held_out=0.34, final_lr=0.1)
+    whole = Trainer(tiny_policy, section())
+    wanted = run_sft(whole, demonstrations, settings)
+
+    class Killed(BaseException):
+        pass
+
+    def die(progress):
+        if progress.step == 2 + 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_sft(Trainer(tiny_policy, section()), demonstrations, settings, die, tmp_path / "kept")
+    steps = []
+    resumed = Trainer(tiny_policy, section())
+    report = run_sft(resumed, demonstrations, settings, steps.append, tmp_path / "kept")
+    assert steps[0].step > 1
+    assert (report.losses, report.held_out) == (wanted.losses, wanted.held_out)
+    assert all(torch.equal(weights(resumed)[name], value) for name, value in weights(whole).items())
+
+
+def test_what_another_teaching_left_is_not_taken_up(tiny_policy, demonstrations, tmp_path):
+    run_sft(Trainer(tiny_policy, section()), demonstrations, plan(epochs=1), keep=tmp_path)
+    steps = []
+    run_sft(Trainer(tiny_policy, section()), demonstrations[:4], plan(epochs=1), steps.append, tmp_path)
+    assert steps[0].step == 1
+
+
+def test_the_learning_rate_falls_in_a_line(tiny_policy, demonstrations):
+    rates = []
+    wish = plan(epochs=2, batch_trials=3, final_lr=0.2, optimizer=OptimizerSection(lr=1e-3))
+    run_sft(Trainer(tiny_policy, section()), demonstrations, wish, lambda p: rates.append(p.metrics["step/lr"]))
+    assert rates == pytest.approx([1e-3, 0.8e-3, 0.6e-3, 0.4e-3])

@@ -1,0 +1,101 @@
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lego.config.schema import TaskSource
+from lego.errors import ConfigError
+from lego.tasks.comparisons import HELD_OUT, OPERATORS, TRAINING
+from lego.tasks.family import generate
+
+
+def source(count=20, seed=1, **options):
+    return TaskSource(source="family", name="comparisons", count=count, seed=seed, options=options)
+
+
+def code_of(task):
+    (file,) = task.environment.workspace.values()
+    return file.data.decode()
+
+
+def repaired(code, command):
+    """What `sed -i 's/[<>]=*/NEW/' *.py` makes of the code; with a 2, the second match of each line."""
+    operator, second = re.fullmatch(r"sed -i 's/\[<>\]=\*/([<>]=?)/(2?)' \*\.py", command).groups()
+    lines = []
+    for line in code.split("\n"):
+        found = list(re.finditer("[<>]=*", line))
+        if len(found) > bool(second):
+            match = found[bool(second)]
+            line = line[: match.start()] + operator + line[match.end() :]
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def passes(task, code):
+    cases = json.loads(task.tests["cases.json"].data)
+    space = {}
+    exec(code, space)
+    got = [space[cases["function"]](*test["args"]) for test in cases["tests"]]
+    return json.dumps(got) == json.dumps([test["want"] for test in cases["tests"]])
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_the_hidden_tests_tell_every_mutation_from_the_truth(seed, held_out):
+    (task,) = generate(source(1, seed, held_out=held_out))
+    code, shown = code_of(task), task.demonstration[-1].command
+    assert not passes(task, code)
+    right = task.metadata["operator"]
+    tried = {operator: shown.replace(f"/{right}/", f"/{operator}/") for operator in OPERATORS}
+    assert [operator for operator, command in tried.items() if passes(task, repaired(code, command))] == [right]
+    assert tried[right] in task.solution["solve.sh"].data.decode()
+
+
+def test_training_and_held_out_share_no_name_value_or_shape():
+    for part in ("files", "functions", "values", "lists", "boundaries"):
+        assert not set(getattr(TRAINING, part)) & set(getattr(HELD_OUT, part)), part
+    assert not {shape.code for shape in TRAINING.shapes} & {shape.code for shape in HELD_OUT.shapes}
+
+
+def test_there_are_enough_of_them():
+    train = generate(source(640))
+    held = generate(source(160, seed=2, held_out=True), avoid={task.digest for task in train})
+    assert len({task.digest for task in (*train, *held)}) == 800
+    assert {task.metadata["level"] for task in held} == {"1", "2", "3", "4"}
+    assert {task.metadata["operator"] for task in held} == set(OPERATORS)
+
+
+def test_the_ladder_may_be_cut():
+    assert {task.metadata["level"] for task in generate(source(80, levels=2))} == {"1", "2"}
+
+
+def test_untaught_operators_are_never_chosen_knowingly():
+    tasks = generate(source(600, untaught="<= >="))
+    right = {True: [], False: []}
+    for task in tasks:
+        taught = task.metadata["operator"] in ("<", ">")
+        right[taught].append(task.metadata["operator"] == task.metadata["demonstrated"])
+    assert all(right[True])
+    assert 0.15 < sum(right[False]) / len(right[False]) < 0.35
+
+
+def test_demonstrations_do_not_change_the_task():
+    blind = generate(source(random_fix_rate=1.0, untaught="<"))
+    assert [task.digest for task in generate(source())] == [task.digest for task in blind]
+
+
+def test_prompts_are_short():
+    for task in generate(source(200)):
+        assert len(task.instruction) < 90 and len(code_of(task)) < 130
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"untaught": "=="}, "=="), ({"levels": 5}, "between 1 and 4"), ({"random_fix_rate": 2.0}, "between 0 and 1")],
+)
+def test_wrong_options(options, words):
+    with pytest.raises(ConfigError, match=words):
+        generate(source(**options))
