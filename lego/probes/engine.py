@@ -26,7 +26,8 @@ async def probe(run: Run) -> AsyncIterator[Finding]:
     except LegoError as error:
         yield Finding("policy", False, str(error), error.hint)
         return
-    yield Finding("policy", True, f"version {policy.version} at {policy.path}, rendered as {rendering.name}")
+    where = f"at {policy.path}" if policy.version else f"from {run.config.policy.model}"
+    yield Finding("policy", True, f"version {policy.version} {where}, rendered as {rendering.name}")
     if run.config.engine.kind == "scripted":
         yield Finding("engine", True, "scripted: follows demonstrations, samples nothing")
         return

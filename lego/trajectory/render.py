@@ -204,6 +204,12 @@ def open_rendering(tokenizer: Tokenizer, name: str, model_name: str = "") -> Ren
             return open_rendering(templated if name == "default" else tokenizer, name)
     if name == "default":
         tokenizer = _templated(tokenizer)
+        if not getattr(tokenizer, "chat_template", True):
+            raise RenderError(
+                f"the tokenizer of {tokenizer.name_or_path} is of no known family and has no chat template",
+                hint="name its family as policy.renderer (qwen3, chatml, …), or put its chat_template.jinja beside it",
+                fault="user",
+            )
     try:
         config: Any = configs.config_from_name(name)
         renderer = base.create_renderer(tokenizer, _keep_thinking(config))

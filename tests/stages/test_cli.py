@@ -232,6 +232,13 @@ def test_commands_that_look_at_a_run_begin_none(lego, folder, command):
     assert [path.name for path in folder.iterdir()] == ["lego.yaml"]
 
 
+def test_checking_a_config_begins_no_run(lego, folder):
+    assert lego("init")[0] == 0
+    code, out, _ = lego("check", "--only", "machine")
+    assert code in (0, 4) and "96 tasks" in out
+    assert [path.name for path in folder.iterdir()] == ["lego.yaml"]
+
+
 def test_a_run_folder_that_cannot_be_made_is_named(lego):
     assert lego("init")[0] == 0
     code, _, err = lego("rollout", "run.dir=/dev/null/runs")

@@ -215,6 +215,9 @@ def test_unknown_names_and_tokenizers_are_user_faults(tmp_path) -> None:  # type
     with pytest.raises(RenderError) as unknown:
         open_rendering(tokenizer(), "qwen33")
     assert unknown.value.fault == "user"
+    with pytest.raises(RenderError, match="no chat template") as bare:
+        open_rendering(tokenizer(), "auto")
+    assert bare.value.fault == "user" and "policy.renderer" in bare.value.hint
     with pytest.raises(RenderError) as missing:
         load_tokenizer(tmp_path / "nothing")
     assert missing.value.fault == "user"
