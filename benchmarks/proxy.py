@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import uvloop
 
 from benchmarks.measure import Measure
 from lego.engine.base import EngineStats, FloatArray, GenerationRequest, IntArray, PolicyRef, Sampled, Sampling
@@ -289,7 +290,7 @@ def run() -> list[Measure]:
             assert server.stdout is not None and server.stdin is not None
             port = int(server.stdout.readline())
             try:
-                return asyncio.run(compare(folder, port, Path(keys).read_text().split(), server.pid))
+                return uvloop.run(compare(folder, port, Path(keys).read_text().split(), server.pid))
             finally:
                 server.stdin.close()
 
@@ -312,7 +313,7 @@ def main() -> None:
     parser.add_argument("--keys", default="keys.txt", help="where the clients' tokens are written")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        asyncio.run(serve(args.policy or _policy(scratch), args.serve, args.clients, args.keys))
+        uvloop.run(serve(args.policy or _policy(scratch), args.serve, args.clients, args.keys))
 
 
 if __name__ == "__main__":

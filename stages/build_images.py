@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
+import uvloop
 
 from lego.errors import ImageError
 from stages._common import config_options, print_json
@@ -24,7 +24,7 @@ def command(loaded: Loaded, as_json: bool) -> None:
 
     An image that fails does not stop the others; the exit code is 1 if any failed, and each one's log is named.
     """
-    results = asyncio.run(_build(loaded))
+    results = uvloop.run(_build(loaded))
     failed = [result for result in results if result.status == "failed"]
     if as_json:
         print_json([asdict(result) | {"log_path": str(result.log_path)} for result in results])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import click
+import uvloop
 
 from lego.errors import GateError
 from stages._common import config_options, print_json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @config_options
 def command(loaded: Loaded, as_json: bool, version: int | None, again: bool, fail_under: float | None) -> None:
     """Run the held-out tasks with a policy and say how often it solves them."""
-    asyncio.run(_eval(loaded, as_json, version, again, fail_under))
+    uvloop.run(_eval(loaded, as_json, version, again, fail_under))
 
 
 async def _eval(loaded: Loaded, as_json: bool, version: int | None, again: bool, fail_under: float | None) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import click
+import uvloop
 
 from stages._common import config_options, print_json
 
@@ -23,7 +23,7 @@ def command(loaded: Loaded, as_json: bool) -> None:
 
     The rows are those of the stages run by hand; killed at any moment, it goes on where it was.
     """
-    asyncio.run(_loop(loaded, as_json))
+    uvloop.run(_loop(loaded, as_json))
 
 
 async def _loop(loaded: Loaded, as_json: bool) -> None:
@@ -54,6 +54,8 @@ async def _rounds(run: Run, workshop: Workshop, stop: Stop, as_json: bool) -> No
         if trials.unfinished(run.store, round_.id) or verdicts.waiting(run.store, round_.id):
             return
         tell_summary(summary, err=as_json)
+        if not rounds.get(run.store, round_.id).open:
+            continue  # another process that shared the round was the first to train on it
         outcome = await stop.or_abandon(train_with_progress(run, round_))
         if outcome is None:
             return

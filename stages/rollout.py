@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
+import uvloop
 
 from stages._common import config_options, print_json
 
@@ -21,7 +21,7 @@ def command(loaded: Loaded, as_json: bool) -> None:
 
     Several `lego rollout` on one run share the work. Ctrl-C once finishes what runs; twice gives it back.
     """
-    asyncio.run(_rollout(loaded, as_json))
+    uvloop.run(_rollout(loaded, as_json))
 
 
 async def _rollout(loaded: Loaded, as_json: bool) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
+import uvloop
 
 from lego.errors import TrainerError
 from stages._common import config_options, print_json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @config_options
 def command(loaded: Loaded, as_json: bool, again: bool) -> None:
     """Run scripted demonstrations in sandboxes and teach the policy their tokens; the result is the next policy."""
-    asyncio.run(_sft(loaded, as_json, again))
+    uvloop.run(_sft(loaded, as_json, again))
 
 
 async def _sft(loaded: Loaded, as_json: bool, again: bool) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
+import uvloop
 
 from lego.errors import TrainerError
 from stages._common import config_options, print_json
@@ -22,7 +22,7 @@ def command(loaded: Loaded, as_json: bool) -> None:
 
     Refuses (exit code 4) when the trainer cannot reproduce the log-probs of the rollouts.
     """
-    asyncio.run(_train(loaded, as_json))
+    uvloop.run(_train(loaded, as_json))
 
 
 async def _train(loaded: Loaded, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import tempfile
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import uvloop
 
 from lego.errors import ConfigError
 from stages._common import config_options, print_json
@@ -30,7 +30,7 @@ def command(loaded: Loaded, as_json: bool, task: str, harness: str | None, show_
 
     The run's own database is left alone. engine.kind=scripted follows the task's demonstration instead of a policy.
     """
-    asyncio.run(_try(loaded, as_json, task, harness, show_output))
+    uvloop.run(_try(loaded, as_json, task, harness, show_output))
 
 
 async def _try(loaded: Loaded, as_json: bool, task: str, harness: str | None, show_output: bool) -> None:

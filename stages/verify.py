@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
+import uvloop
 
 from lego.errors import GateError
 from stages._common import config_options, print_json, progress
@@ -24,7 +24,7 @@ def command(loaded: Loaded, as_json: bool, oracle: bool, again: bool) -> None:
     if oracle and again:
         raise click.UsageError("--oracle and --again are two different checks; give one")
     work = _oracle if oracle else _again if again else _verify
-    asyncio.run(work(loaded, as_json))
+    uvloop.run(work(loaded, as_json))
 
 
 async def _verify(loaded: Loaded, as_json: bool) -> None:

@@ -144,7 +144,7 @@ class Exchange:
         try:
             await self._sample(sofar, writer)
             finish = cast(Finish, sofar.finish)
-            reply = sofar.reply = self._minted(self.parser.finish(finish))
+            reply = sofar.reply = self._read(sofar, finish)
             call = self._enter(sofar, finish, reply, Fate.DELIVERED)
             if ask.remember:
                 session.remember(self.mint.mark, (*ask.messages[ask.own :], reply.message))
@@ -177,9 +177,8 @@ class Exchange:
                 if piece is None:
                     raise EngineError("generation ended without saying why")
                 self._take(piece, sofar)
-                deltas = self.parser.feed(piece.ids)
                 if self.ask.stream:
-                    await self.wire.send(writer.deltas(deltas))
+                    await self.wire.send(writer.deltas(self.parser.feed(piece.ids)))
         finally:
             close = getattr(pieces, "aclose", None)
             if close is not None:
@@ -198,7 +197,11 @@ class Exchange:
         within = self.session.sampled(len(piece.ids))
         sofar.finish = piece.finish or (None if within else "length")
 
-    def _minted(self, reply: Reply) -> Reply:
+    def _read(self, sofar: _Sampling, finish: Finish) -> Reply:
+        """The whole reply with its minted ids. To be called once."""
+        if not self.ask.stream:
+            self.parser.feed(sofar.ids)
+        reply = self.parser.finish(finish)
         calls = tuple(replace(c, id=self.mint.call_id(i)) for i, c in enumerate(reply.message.tool_calls))
         return replace(reply, message=replace(reply.message, tool_calls=calls, mark=self.mint.mark))
 
@@ -223,7 +226,7 @@ class Exchange:
             self.session.tree.settle(call, Fate.ABANDONED)
         elif sofar.ids:
             try:
-                sofar.reply = sofar.reply or self._minted(self.parser.finish("abort"))
+                sofar.reply = sofar.reply or self._read(sofar, "abort")
                 call = self._enter(sofar, "abort", sofar.reply, Fate.ABANDONED)
             except LegoError as error:
                 self.session.fault(error)

@@ -56,9 +56,8 @@ class Wire:
     async def finish(self, data: bytes) -> None:
         """Send the last piece and end the stream."""
         async with self._lock:
-            await self._write(data)
-            assert self._response is not None
-            await self._response.write_eof()
+            response, data = await self._opened(data)
+            await response.write_eof(data)
 
     async def stop_keeping(self) -> None:
         """No ping from here on."""
@@ -67,11 +66,16 @@ class Wire:
             await asyncio.gather(self._keeper, return_exceptions=True)
 
     async def _write(self, data: bytes) -> None:
+        response, data = await self._opened(data)
+        await response.write(data)
+
+    async def _opened(self, data: bytes) -> tuple[web.StreamResponse, bytes]:
+        """The response, begun, and what is to be written: the opening goes before the first data."""
         if self._response is None:
             self._response = web.StreamResponse(headers=_EVENT_STREAM)
             await self._response.prepare(self._request)
             data = self._opening + data
-        await self._response.write(data)
+        return self._response, data
 
     async def _keep(self) -> None:
         while True:

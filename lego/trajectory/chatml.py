@@ -65,7 +65,10 @@ class ChatMLRenderer:
         self, messages: list[Turn], *, tools: list[Turn] | None = None, add_generation_prompt: bool = False
     ) -> list[int]:
         self._check_tools(tools)
-        ids = [token for message in messages for piece, _ in self._turn(message, tools) for token in piece]
+        ids: list[int] = []
+        for message in messages:
+            for piece, _ in self._turn(message, tools):
+                ids += piece
         return ids + self._generation if add_generation_prompt else ids
 
     def bridge_to_next_turn(
