@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 
 import click
@@ -81,9 +82,11 @@ async def run_round(
             return summarise(store, round_)
     title = "trials" if trials_too else "verdicts"
     with progress(title, heading=heading(round_)) as bar:
+        before, begun = summarise(store, round_).sampled, time.monotonic()
 
         def show() -> None:
-            _show(bar, summarise(store, round_), trials_too)
+            summary = summarise(store, round_)
+            _show(bar, summary, (summary.sampled - before) / max(1.0, time.monotonic() - begun), trials_too)
 
         def coming() -> int:
             """Trials that will still finish: without trials of our own, those that another process runs now."""
@@ -113,12 +116,12 @@ async def _together(works: Sequence[Coroutine[None, None, None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _show(bar: Progress, summary: RoundSummary, trials_too: bool) -> None:
-    speed = f" · {summary.sampled / summary.seconds:.0f}/s" if summary.seconds > 1 else ""
+def _show(bar: Progress, summary: RoundSummary, speed: float, trials_too: bool) -> None:
+    """`speed`: tokens sampled a second since this command took the round up, by all who work on it."""
     turns = "" if summary.turns is None else f"turns {summary.turns:.1f} avg"
-    detail = "      ".join(
+    detail = "   ".join(
         (
-            f"tokens {summary.sampled} sampled{speed}",
+            f"tokens {summary.sampled} sampled{f' · {speed:.0f}/s' if speed >= 1 else ''}",
             turns,
             f"verified {summary.verified}",
             f"infra faults {summary.infra}",

@@ -63,7 +63,7 @@ class MonitorApp(App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "Help", show=False),
-        Binding("ctrl+q", "quit", show=False, priority=True),
+        Binding("ctrl+q,ctrl+c", "quit", show=False, priority=True),
     ]
     ENABLE_COMMAND_PALETTE = False
 

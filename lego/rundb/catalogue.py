@@ -96,10 +96,6 @@ def record_baseline(
     )
 
 
-def baselines(store: Store) -> list[Row]:
-    return store.rows("SELECT id, task_id, kind, at, reward, outcome, seconds FROM baselines ORDER BY id")
-
-
 def add_policy(store: Store, *, parent: int | None, path: str, digest: str, made_by: str) -> PolicyRef:
     """The next version: 0 is the starting model."""
     with store.write():

@@ -34,7 +34,7 @@ def begin_step(store: Store, *, round_id: int, kind: str, policy_from: int, samp
     with store.write():
         row = store.row("SELECT * FROM train_steps WHERE round_id = ?", (round_id,))
         if row and row["status"] != "open":
-            raise StoreError(f"round {round_id} was already trained (step {row['step']})", fault="user")
+            raise StoreError(f"this round was already trained on (step {row['step']})", fault="user")
         if (
             row
             and row["lease_owner"] != store.owner
@@ -96,10 +96,6 @@ def steps(store: Store) -> list[Row]:
         row["metrics"] = json.loads(row["metrics"])
         row["worst"] = json.loads(row["worst"])
     return rows
-
-
-def step_of_round(store: Store, round_id: int) -> Row | None:
-    return store.row("SELECT * FROM train_steps WHERE round_id = ?", (round_id,))
 
 
 def samples_of_trial(store: Store, trial_id: int) -> list[Row]:

@@ -90,23 +90,6 @@ async def verify(
     return replace(verdict, tamper=findings(submission), trust=TRUST, log=run.log, seconds=time.monotonic() - begun)
 
 
-async def oracle_submission(
-    podman: Podman,
-    task: Task,
-    image: str,
-    limits: Limits,
-    timeout: float | None = None,
-    *,
-    run_id: str = "",
-    trial: str = "",
-) -> Submission:
-    """What the task's own solution changes: its verification is the oracle, its paths are never protected.
-
-    Raises VerifierError where the task has no solution or it does not end in time, SandboxError where podman fails.
-    """
-    return await _Bench(podman, task, image, limits, timeout or task.verifier_timeout, run_id, trial).gold()
-
-
 async def _submission(bench: _Bench, candidate: Candidate) -> Submission:
     if isinstance(candidate, Oracle):
         return await bench.gold()

@@ -37,6 +37,14 @@ async def test_it_follows_the_run(app: MonitorApp, writer: Store) -> None:
         assert "rollout 5/8" in seen(app) and "verify 4/5" in seen(app)
 
 
+@pytest.mark.parametrize("key", ["q", "ctrl+q", "ctrl+c"])
+async def test_it_ends_when_told_to(app: MonitorApp, key: str) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(key)
+        await pilot.pause()
+        assert not app.is_running
+
+
 async def test_a_new_round_is_followed_unless_another_is_looked_at(app: MonitorApp, writer: Store) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()

@@ -13,21 +13,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
+from lego.trainer.tiny import SPECIAL_TOKENS
 from lego.trajectory.messages import Message, Role, Tool, ToolCall
 from lego.trajectory.render import Rendering, open_rendering
 from lego.trajectory.tokenizer import FolderTokenizer, load_tokenizer
-
-MARKS = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<think>",
-    "</think>",
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-]
 
 CORPUS = [
     "user\nassistant\nsystem\ntool\nThe function in window.py is wrong. Fix it.\n\n",
@@ -73,7 +62,7 @@ def tokenizer() -> FolderTokenizer:
     bpe.decoder = decoders.ByteLevel()
     trainer = BpeTrainer(
         vocab_size=400,
-        special_tokens=[AddedToken(mark, special=mark.startswith("<|"), normalized=False) for mark in MARKS],
+        special_tokens=[AddedToken(mark, special=mark.startswith("<|"), normalized=False) for mark in SPECIAL_TOKENS],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

@@ -4,7 +4,7 @@ import pytest
 
 from lego.errors import VerifierError
 from lego.sandbox.podman import Podman
-from lego.verifier.grade import Candidate, Nothing, Oracle, oracle_submission, verify
+from lego.verifier.grade import Candidate, Nothing, Oracle, verify
 from lego.verifier.verdict import Verdict
 from tests.sandbox.running import SMALL
 from tests.verifier.shell_tasks import GOOD_TEST, shell_task, written
@@ -97,10 +97,17 @@ async def test_a_task_without_its_parts_says_so(podman: Podman, busybox: str) ->
         await verify(podman, shell_task(solve="sleep 1000"), busybox, Oracle(), SMALL, 2.0)
 
 
-async def test_the_oracles_changes_are_known(podman: Podman, busybox: str) -> None:
-    task = shell_task(solve="echo fixed > code.txt; echo x > pytest.ini; echo $WORD > w", solution_env={"WORD": "hm"})
-    submission = await oracle_submission(podman, task, busybox, SMALL)
-    assert submission.paths() == {"/app/code.txt", "/app/pytest.ini", "/app/w"} and not submission.dropped
+async def test_the_oracle_runs_in_its_own_environment_and_may_touch_protected_paths(
+    podman: Podman, busybox: str
+) -> None:
+    test = """
+    cd /app
+    [ "$(cat code.txt w pytest.ini | tr '\\n' .)" = fixed.hm.x. ] && echo 1 > /logs/verifier/reward.txt && exit
+    echo 0 > /logs/verifier/reward.txt"""
+    task = shell_task(
+        test, solve="echo fixed > code.txt; echo x > pytest.ini; echo $WORD > w", solution_env={"WORD": "hm"}
+    )
+    assert _said(await verify(podman, task, busybox, Oracle(), SMALL)) == ("passed", 1.0)
 
 
 async def test_tests_may_run_the_code_as_another_user(podman: Podman, busybox: str) -> None:
