@@ -6,11 +6,12 @@ BIN    := $(VENV)/bin
 export OMP_WAIT_POLICY ?= passive
 export KMP_BLOCKTIME   ?= 0
 
-.PHONY: help setup system demo test lint bench clean
+.PHONY: help setup system demo learn test lint bench clean
 
 help:
 	@echo "make demo   the whole circle on this machine: images, a taught policy, rollouts, verdicts, training, evaluation"
 	@echo "make test   lint, types and every test"
+	@echo "make learn  five runs that show whether it learns (hours; stopped, it goes on); ends in docs/learn.md"
 	@echo "make bench  speed, as ratios in one run"
 
 setup: $(VENV)/.installed system
@@ -28,6 +29,11 @@ system:
 
 demo: setup
 	sh tools/demo.sh $(BIN)/lego
+
+# LEARN_DIR: where the runs lie. One thread each: the model is too small for more.
+LEARN_DIR ?= runs
+learn: setup
+	OMP_NUM_THREADS=1 $(BIN)/python tools/learn.py --dir $(LEARN_DIR)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

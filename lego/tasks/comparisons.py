@@ -26,13 +26,15 @@ OPERATORS = {"<": "below", "<=": "at most", ">": "above", ">=": "at least"}
 SLIPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 OPPOSITES = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 LEVELS = 4
+_FREQUENCIES = (4, 3, 2, 1)
 
 
 @dataclass(frozen=True)
 class Options:
     """held_out: draw from the names, boundaries and shapes kept for evaluation.
 
-    levels: the ladder's highest level, 1 to 4; each level below is as frequent.
+    levels: the ladder's highest level, 1 to 4; the higher, the rarer.
+    slip_rate, 0 to 1: the share of demonstrations that leave the boundary on the wrong side.
     random_fix_rate, 0 to 1: the share of demonstrations whose operator is drawn blindly from the four.
     untaught: right operators, separated by blanks, whose demonstrations are always blind: what the demonstrations
     leave out, and only the reward can teach.
@@ -40,12 +42,14 @@ class Options:
 
     held_out: bool = False
     levels: int = LEVELS
+    slip_rate: float = 0.0
     random_fix_rate: float = 0.0
     untaught: str = ""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.random_fix_rate <= 1.0:
-            raise ValueError(f"random_fix_rate must lie between 0 and 1, not {self.random_fix_rate}")
+        for name in ("slip_rate", "random_fix_rate"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
         if not 1 <= self.levels <= LEVELS:
             raise ValueError(f"levels must lie between 1 and {LEVELS}, not {self.levels}")
         unknown = [operator for operator in self.untaught.split() if operator not in OPERATORS]
@@ -207,12 +211,14 @@ class _Draft:
 def make(rng: random.Random, options: Options) -> Task:
     """One task with an empty id and digest: file, tests, solution and demonstration."""
     pool = HELD_OUT if options.held_out else TRAINING
-    level = rng.randint(1, options.levels)
+    level = rng.choices(range(1, options.levels + 1), _FREQUENCIES[: options.levels])[0]
     name, function = rng.choice(pool.files), rng.choice(pool.functions)
     names = {"f": function, "v": rng.choice(pool.values), "xs": rng.choice(pool.lists)}
     draft = _double(rng, pool, names) if level == 4 else _single(rng, pool, names, level)
     blind, guess = rng.random() < options.random_fix_rate, rng.choice(list(OPERATORS))
-    shown = guess if blind or draft.right in options.untaught.split() else draft.right
+    shown = SLIPS[draft.right] if rng.random() < options.slip_rate else draft.right
+    if blind or draft.right in options.untaught.split():
+        shown = guess
     tests = _tests(draft.shape, draft.code.format(op=draft.right), function, draft.boundaries)
     cases = {"file": f"/app/{name}", "function": function, "tests": tests}
     return Task(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lego.config.schema import TaskSource
 from lego.errors import ConfigError
-from lego.tasks.comparisons import HELD_OUT, OPERATORS, TRAINING
+from lego.tasks.comparisons import HELD_OUT, OPERATORS, SLIPS, TRAINING
 from lego.tasks.family import generate
 
 
@@ -82,8 +82,15 @@ def test_untaught_operators_are_never_chosen_knowingly():
     assert 0.15 < sum(right[False]) / len(right[False]) < 0.35
 
 
+def test_demonstrations_may_mostly_slip():
+    tasks = generate(source(400, slip_rate=0.75))
+    shown = [(task.metadata["operator"], task.metadata["demonstrated"]) for task in tasks]
+    assert all(demonstrated in (right, SLIPS[right]) for right, demonstrated in shown)
+    assert 0.15 < sum(right == demonstrated for right, demonstrated in shown) / 400 < 0.35
+
+
 def test_demonstrations_do_not_change_the_task():
-    blind = generate(source(random_fix_rate=1.0, untaught="<"))
+    blind = generate(source(random_fix_rate=1.0, slip_rate=0.5, untaught="<"))
     assert [task.digest for task in generate(source())] == [task.digest for task in blind]
 
 
@@ -94,7 +101,12 @@ def test_prompts_are_short():
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"untaught": "=="}, "=="), ({"levels": 5}, "between 1 and 4"), ({"random_fix_rate": 2.0}, "between 0 and 1")],
+    [
+        ({"untaught": "=="}, "=="),
+        ({"levels": 5}, "between 1 and 4"),
+        ({"random_fix_rate": 2.0}, "between 0 and 1"),
+        ({"slip_rate": -0.1}, "slip_rate"),
+    ],
 )
 def test_wrong_options(options, words):
     with pytest.raises(ConfigError, match=words):
