@@ -132,3 +132,17 @@ def assert_first_round(run: RunOf, undisturbed: RunOf) -> None:
         return {slot: {**row, "verdict": None} for slot, row in trials.items() if slot[:2] == ("train", 1)}
 
     assert first(run) == first(undisturbed)
+
+
+def test_an_interrupted_lesson_ends_at_once_and_is_taken_again(scripted, tmp_path):
+    """A step is no trial: it is given up on the first Ctrl-C, and the same command takes it from its beginning."""
+    run = RunOf(tmp_path, "lesson", {**scripted, "sft": {"tasks": 4, "epochs": 1_000_000}})
+    with run.started("sft") as process:
+        until(lambda: run.rows("SELECT 1 FROM train_steps WHERE status = 'open'"), "the step", process)
+        interrupt(process)
+        run.ended(process, 130)
+    assert "the same command begins this part again" in run.said() and "Traceback" not in run.said()
+    assert run.rows("SELECT status, policy_to FROM train_steps") == [("open", None)]
+    run.lego("sft", "sft.epochs=1")
+    assert run.rows("SELECT status, policy_from, policy_to FROM train_steps") == [("done", 0, 1)]
+    assert run.rows("SELECT count(*) FROM trials") == [(4,)], "the demonstrations were run once"
