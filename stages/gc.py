@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @config_options
 def command(loaded: Loaded, as_json: bool, with_images: bool, dry_run: bool) -> None:
-    """Remove half-written checkpoints, containers of dead workers and, if asked, images of other runs.
+    """Remove half-written checkpoints, containers of dead workers and killed builds and, if asked, images of other
+    runs.
 
     Nothing that an open round needs is touched; checkpoints go by retention.policies, token data by retention.tokens.
     """
@@ -82,6 +83,7 @@ def _tokens(store: Store, loaded: Loaded, dry_run: bool) -> list[str]:
 
 def _store(store: Store, loaded: Loaded, with_images: bool, dry_run: bool) -> dict[str, list[str]]:
     """Containers of dead workers and, `with_images`, our images that this run's database does not name."""
+    from lego.images.scratch import sweep_builds
     from lego.rollout.site import podman_settings
     from lego.rundb import catalogue
     from lego.sandbox import reaper
@@ -90,6 +92,7 @@ def _store(store: Store, loaded: Loaded, with_images: bool, dry_run: bool) -> di
     with Podman.open(podman_settings(loaded.config)) as podman:
         swept = 0 if dry_run else reaper.sweep(podman).containers
         out = {"containers": [f"{swept} of dead workers"] if swept else []}
+        out["containers of killed builds"] = sweep_builds(podman, dry_run=dry_run)
         if with_images:
             kept = {image["tag"] for image in catalogue.images(store)}
             listed = (

@@ -30,6 +30,22 @@ def sweep(podman: Podman) -> int:
     return swept
 
 
+def sweep_builds(podman: Podman, *, dry_run: bool = False) -> list[str]:
+    """Remove the containers in which podman ran the steps of builds that were killed, and return their ids.
+
+    Nothing is removed while anybody builds into this store. What was listed before that was found out is of builds
+    that had begun by then, so that none which begins meanwhile loses its container.
+    """
+    listed = podman.cli("ps", "--all", "--external", "--format", "{{.ID}} {{.Status}}").stdout.decode()
+    left = [name for name, _, status in (line.partition(" ") for line in listed.splitlines()) if status == "Storage"]
+    owners = [Owner.parse(folder.name.partition(".")[0]) for folder in _home(podman).iterdir()]
+    if any(owner is not None and owner.alive() for owner in owners):
+        return []
+    if left and not dry_run:
+        podman.cli("rm", "--force", *left, check=False)
+    return left
+
+
 def _home(podman: Podman) -> Path:
     home = podman.paths.store / "building"
     home.mkdir(mode=0o700, exist_ok=True)

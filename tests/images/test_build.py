@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,8 @@ from lego.config.schema import ImagesSection
 from lego.errors import ImageError
 from lego.images.build import Builder, ImageResult, ensure_base, plan, write_tree
 from lego.images.recipes import task_tag
-from lego.images.scratch import scratch
+from lego.images.scratch import scratch, sweep_builds
+from lego.sandbox.reaper import Owner
 from lego.tasks.task import Environment, File, Task
 
 pytestmark = pytest.mark.podman
@@ -89,8 +92,9 @@ async def test_a_build_past_its_time_is_killed(podman, section, task, tmp_path):
     assert (result.status, result.reason) == ("failed", "not built within 4 s")
 
 
-async def test_interrupting_leaves_no_build_running(podman, section, task, tmp_path):
-    slow = task("RUN echo now; sleep 1000\n", section)
+async def test_interrupting_leaves_no_build_running(podman, section, task, tmp_path, monkeypatch):
+    seconds = str(uuid.uuid4().int % 10**9 + 10**6)
+    slow = task(f"RUN echo now; sleep {seconds}\n", section)
     work = asyncio.create_task(build(podman, section, tmp_path, slow))
     (log,) = [job for job in plan([slow], (), section) if job.kind == "task"]
     path = tmp_path / "logs" / f"task-{log.key[:20]}.log"
@@ -104,8 +108,21 @@ async def test_interrupting_leaves_no_build_running(podman, section, task, tmp_p
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
+        # Killed at once, seen by the kernel a moment later.
+        await until(lambda: not any(seconds in line for line in command_lines()))
+    monkeypatch.setattr("lego.images.scratch._home", lambda podman: tmp_path)
+    assert sweep_builds(podman, dry_run=True), "the container of the killed step is found …"
+    (tmp_path / f"{Owner.current().tag}.building").mkdir()
+    assert sweep_builds(podman, dry_run=True) == [], "… and left alone while anybody builds"
+    monkeypatch.undo()
     again = await build(podman, section, tmp_path, task("COPY unique /x\n", section))
     assert again[0].status == "built"
+
+
+def command_lines() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
 
 async def test_two_builders_build_one_image_once(podman, section, task, tmp_path):
