@@ -118,11 +118,11 @@ async def _together(works: Sequence[Coroutine[None, None, None]]) -> None:
 
 def _show(bar: Progress, summary: RoundSummary, speed: float, trials_too: bool) -> None:
     """`speed`: tokens sampled a second since this command took the round up, by all who work on it."""
-    turns = "" if summary.turns is None else f"turns {summary.turns:.1f} avg"
+    turns = [] if summary.turns is None else [f"turns {summary.turns:.1f} avg"]
     detail = "   ".join(
         (
             f"tokens {summary.sampled} sampled{f' · {speed:.0f}/s' if speed >= 1 else ''}",
-            turns,
+            *turns,
             f"verified {summary.verified}",
             f"infra faults {summary.infra}",
         )
