@@ -110,12 +110,23 @@ def run(args: Sequence[str]) -> int:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             print(describe(_disk_full(error)), file=sys.stderr)
             return INFRASTRUCTURE
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and error.filename:
+            print(describe(_not_allowed(error)), file=sys.stderr)
+            return USAGE
         raise
 
 
 def _disk_full(error: OSError) -> LegoError:
     where = f": {error.filename}" if error.filename else ""
     return StoreError(f"the disk is full{where}", hint="free some space (`lego gc` helps) and run the command again")
+
+
+def _not_allowed(error: OSError) -> LegoError:
+    return StoreError(
+        f"{error.filename}: {error.strerror}",
+        hint="check the permissions of this place, or set run.dir or sandbox.store to another",
+        fault="user",
+    )
 
 
 def _reader_gone() -> bool:

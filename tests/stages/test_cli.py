@@ -126,6 +126,16 @@ def test_a_full_disk_is_infrastructure(lego, command):
     assert code == 3 and err.startswith("lego: store: the disk is full: runs/a/run.db\n") and "lego gc" in err
 
 
+@pytest.mark.parametrize(("number", "reason"), [(13, "Permission denied"), (30, "Read-only file system")])
+def test_a_place_that_may_not_be_written_is_the_user_s(lego, command, number, reason):
+    def refused() -> None:
+        raise OSError(number, reason, "runs/a/.setup.lock")
+
+    command(refused)
+    code, _, err = lego("status")
+    assert code == 2 and err.startswith(f"lego: store: runs/a/.setup.lock: {reason}\n") and "run.dir" in err
+
+
 def test_a_bug_is_not_hidden(folder, command):
     def bug() -> None:
         raise BrokenPipeError(32, "a socket of ours, not standard output")
