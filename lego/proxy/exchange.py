@@ -186,9 +186,9 @@ class Exchange:
                     await close()
 
     def _take(self, piece: Sampled, sofar: _Sampling) -> None:
-        if self.session.engine.sampler == "policy" and len(piece.logprobs) != len(piece.ids):
+        if len(piece.logprobs) != len(piece.ids) and self.session.engine.sampler == "policy":
             raise EngineError(f"{len(piece.ids)} sampled ids came with {len(piece.logprobs)} log-probs")
-        if piece.ids and sofar.first_token_at is None:
+        if sofar.first_token_at is None and piece.ids:
             sofar.first_token_at = time.time()
         sofar.ids.extend(piece.ids)
         sofar.logprobs.extend(piece.logprobs)

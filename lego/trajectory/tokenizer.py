@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -38,7 +37,9 @@ class EncodingCache:
         self._encode = encode
         self._limit = limit
         self._held = 0
-        self._known: OrderedDict[str, array[int]] = OrderedDict()
+        self._known: OrderedDict[str, list[int]] = OrderedDict()
+        # One object for each id, wherever it occurs: a kept id costs a pointer.
+        self._ids: dict[int, int] = {}
         self._lock = Lock()
 
     def __call__(self, text: str) -> list[int]:
@@ -46,11 +47,11 @@ class EncodingCache:
             known = self._known.get(text)
             if known is not None:
                 self._known.move_to_end(text)
-                return known.tolist()
+                return known.copy()
         ids = self._encode(text)
         with self._lock:
             if text not in self._known:
-                self._known[text] = array("i", ids)
+                self._known[text] = [self._ids.setdefault(token, token) for token in ids]
                 self._held += len(text)
             while self._held > self._limit:
                 self._held -= len(self._known.popitem(last=False)[0])
