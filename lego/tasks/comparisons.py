@@ -1,4 +1,4 @@
-"""The family `comparisons`: a function one of whose comparisons is wrong, on a ladder of four levels.
+"""The family `comparisons`: a function whose comparison is wrong, on a ladder of five levels.
 
 The instruction says in words which side the boundary belongs to; the fix is always one operator. Held-out tasks use
 files, functions, variables, boundaries and shapes of code that no training task uses.
@@ -9,6 +9,7 @@ files, functions, variables, boundaries and shapes of code that no training task
 | 2 | the operator is any other of the four |
 | 3 | the comparison says what is refused, so that its operator is the opposite of the words |
 | 4 | there are two comparisons, and one of them has its boundary on the wrong side |
+| 5 | the same wrong comparison stands twice in its line, and both must be repaired |
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ OPERATORS = {"<": "below", "<=": "at most", ">": "above", ">=": "at least"}
 SLIPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 OPPOSITES = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 LEVELS = 4
+"""Of those whose fault is in one place; level 5 has its own share."""
 _FREQUENCIES = (4, 3, 2, 1)
 
 
@@ -33,7 +35,9 @@ _FREQUENCIES = (4, 3, 2, 1)
 class Options:
     """held_out: draw from the names, boundaries and shapes kept for evaluation.
 
-    levels: the ladder's highest level, 1 to 4; the higher, the rarer.
+    levels: the highest of levels 1 to 4; the higher, the rarer.  twice, 0 to 1: the share of tasks of level 5.
+    whole_rate, 0 to 1: the share of demonstrations, of any level, that repair the whole line and not one place in it:
+    at 0.2 they show that it can be done, but not when.
     slip_rate, 0 to 1: the share of demonstrations that leave the boundary on the wrong side.
     random_fix_rate, 0 to 1: the share of demonstrations whose operator is drawn blindly from the four.
     untaught: right operators, separated by blanks, whose demonstrations are always blind: what the demonstrations
@@ -42,12 +46,14 @@ class Options:
 
     held_out: bool = False
     levels: int = LEVELS
+    twice: float = 0.0
+    whole_rate: float = 0.0
     slip_rate: float = 0.0
     random_fix_rate: float = 0.0
     untaught: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("slip_rate", "random_fix_rate"):
+        for name in ("twice", "whole_rate", "slip_rate", "random_fix_rate"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
         if not 1 <= self.levels <= LEVELS:
@@ -74,6 +80,7 @@ class Pool:
     plain: Sequence[Shape]
     refusing: Sequence[Shape]
     double: Sequence[Shape]
+    twice: Sequence[Shape]
     files: Sequence[str]
     functions: Sequence[str]
     values: Sequence[str]
@@ -82,7 +89,7 @@ class Pool:
 
     @property
     def shapes(self) -> list[Shape]:
-        return [*self.plain, *self.refusing, *self.double]
+        return [*self.plain, *self.refusing, *self.double, *self.twice]
 
 
 _TRUE, _KEEPS, _COUNTS, _ALL = (
@@ -141,6 +148,23 @@ TRAINING = Pool(
             "list",
         ),
     ),
+    twice=(
+        Shape(
+            "def {f}({v}, j):\n    return {v} {op} {k} and j {op} {k}\n",
+            "{f}({v}, j) is true for {v} and j {words} {k}",
+            "pair",
+        ),
+        Shape(
+            "def {f}({v}, j):\n    return [{v} {op} {k}, j {op} {k}]\n",
+            "{f}({v}, j) lists if {v} and j are {words} {k}",
+            "pair",
+        ),
+        Shape(
+            "def {f}({v}, j):\n    return ({v} {op} {k}) + (j {op} {k})\n",
+            "{f}({v}, j) counts {v} and j {words} {k}",
+            "pair",
+        ),
+    ),
     files=[name for at, name in enumerate(_FILES) if at % 4],
     functions=(
         "fits", "near", "pick", "keep", "late", "full", "warm", "safe", "able", "fine", "good", "tall", "deep", "slow",
@@ -178,6 +202,18 @@ HELD_OUT = Pool(
             "list",
         ),
     ),
+    twice=(
+        Shape(
+            "def {f}({v}, e):\n    ok = {v} {op} {k} or e {op} {k}\n    return ok\n",
+            "{f}({v}, e) is true for {v} or e {words} {k}",
+            "pair",
+        ),
+        Shape(
+            "def {f}({v}, e):\n    return sum([{v} {op} {k}, e {op} {k}])\n",
+            "{f}({v}, e) counts {v} and e {words} {k}",
+            "pair",
+        ),
+    ),
     files=[name for at, name in enumerate(_FILES) if not at % 4],
     functions=("even", "wide", "cold", "dark", "hard", "kind", "long", "mild", "new", "open", "pure", "rare"),
     values=("p", "q", "u", "z", "m"),
@@ -201,17 +237,20 @@ class _Draft:
     right: str
     wrong: str
     boundaries: Sequence[int]
-    second: bool = False
+    places: str = ""
+    """sed's flag: the first comparison of the line, the second (2) or all (g)."""
 
-    def fix(self, operator: str) -> str:
-        """The command that puts `operator` in the place of the first, or second, comparison of its line."""
-        return f"sed -i 's/[<>]=*/{operator}/{'2' if self.second else ''}' *.py"
+    def fix(self, operator: str, places: str) -> str:
+        """The command that puts `operator` in the place of those comparisons."""
+        return f"sed -i 's/[<>]=*/{operator}/{places}' *.py"
 
 
 def make(rng: random.Random, options: Options) -> Task:
     """One task with an empty id and digest: file, tests, solution and demonstration."""
     pool = HELD_OUT if options.held_out else TRAINING
     level = rng.choices(range(1, options.levels + 1), _FREQUENCIES[: options.levels])[0]
+    if rng.random() < options.twice:
+        level = 5
     name, function = rng.choice(pool.files), rng.choice(pool.functions)
     names = {"f": function, "v": rng.choice(pool.values), "xs": rng.choice(pool.lists)}
     draft = _double(rng, pool, names) if level == 4 else _single(rng, pool, names, level)
@@ -219,6 +258,9 @@ def make(rng: random.Random, options: Options) -> Task:
     shown = SLIPS[draft.right] if rng.random() < options.slip_rate else draft.right
     if blind or draft.right in options.untaught.split():
         shown = guess
+    places = draft.places if draft.places == "2" else ""
+    if rng.random() < options.whole_rate:
+        places = "g"
     tests = _tests(draft.shape, draft.code.format(op=draft.right), function, draft.boundaries)
     cases = {"file": f"/app/{name}", "function": function, "tests": tests}
     return Task(
@@ -236,21 +278,29 @@ def make(rng: random.Random, options: Options) -> Task:
             "check.py": File(resources.files("lego.tasks.runners").joinpath("check.py").read_bytes()),
             "cases.json": File(json.dumps(cases).encode()),
         },
-        solution={"solve.sh": File(f"#!/bin/sh\ncd /app && {draft.fix(draft.right)}\n".encode(), 0o755)},
+        solution={"solve.sh": File(f"#!/bin/sh\ncd /app && {draft.fix(draft.right, draft.places)}\n".encode(), 0o755)},
         verifier_timeout=30.0,
         protected=DEFAULT_PROTECTED,
-        demonstration=(DemoStep("cat *.py"), DemoStep(draft.fix(shown))),
-        metadata={"operator": draft.right, "demonstrated": shown, "level": str(level)},
+        demonstration=(DemoStep("cat *.py"), DemoStep(draft.fix(shown, places))),
+        metadata={"operator": draft.right, "demonstrated": shown, "level": str(level), "places": draft.places},
     )
 
 
 def _single(rng: random.Random, pool: Pool, names: dict[str, str], level: int) -> _Draft:
-    shape = rng.choice(pool.refusing if level == 3 else pool.plain)
+    shape = rng.choice({3: pool.refusing, 5: pool.twice}.get(level, pool.plain))
     said, k = rng.choice(list(OPERATORS)), rng.choice(pool.boundaries)
     right = OPPOSITES[said] if level == 3 else said
-    wrong = rng.choice([operator for operator in OPERATORS if operator != right]) if level == 2 else SLIPS[right]
+    wrong = rng.choice([operator for operator in OPERATORS if operator != right]) if level in (2, 5) else SLIPS[right]
     code = shape.code.format(op="{op}", k=k, **names)
-    return _Draft(shape, code, shape.says.format(words=OPERATORS[said], k=k, **names), right, wrong, (k,))
+    return _Draft(
+        shape,
+        code,
+        shape.says.format(words=OPERATORS[said], k=k, **names),
+        right,
+        wrong,
+        (k,),
+        "g" if level == 5 else "",
+    )
 
 
 def _double(rng: random.Random, pool: Pool, names: dict[str, str]) -> _Draft:
@@ -262,7 +312,7 @@ def _double(rng: random.Random, pool: Pool, names: dict[str, str]) -> _Draft:
     right = second if is_second else first
     filled = {"first": first, "second": "{op}"} if is_second else {"first": "{op}", "second": second}
     code = shape.code.format(lo=lo, hi=hi, **filled, **names)
-    return _Draft(shape, code, says, right, SLIPS[right], (lo, hi), is_second)
+    return _Draft(shape, code, says, right, SLIPS[right], (lo, hi), "2" if is_second else "")
 
 
 def _tests(shape: Shape, correct: str, function: str, boundaries: Sequence[int]) -> list[dict[str, Any]]:
@@ -271,6 +321,12 @@ def _tests(shape: Shape, correct: str, function: str, boundaries: Sequence[int])
     exec(correct, space)
     inputs: dict[str, list[Any]] = {}
     points = sorted({k + step for k in boundaries for step in (-7, -1, 0, 1, 9)})
+    if shape.takes == "pair":
+        pairs = [(one, other) for one in points for other in points]
+        return [
+            {"name": f"at_{one}_{other}", "args": [one, other], "want": space[function](one, other)}
+            for one, other in pairs
+        ]
     for point in points:
         inputs[f"at_{point}"] = [point] if shape.takes == "value" else [[point]]
     if shape.takes == "list":

@@ -21,13 +21,15 @@ def code_of(task):
 
 
 def repaired(code, command):
-    """What `sed -i 's/[<>]=*/NEW/' *.py` makes of the code; with a 2, the second match of each line."""
-    operator, second = re.fullmatch(r"sed -i 's/\[<>\]=\*/([<>]=?)/(2?)' \*\.py", command).groups()
+    """What sed makes of the code: the first comparison of each line replaced, with 2 the second, with g all."""
+    operator, places = re.fullmatch(r"sed -i 's/\[<>\]=\*/([<>]=?)/([2g]?)' \*\.py", command).groups()
+    if places == "g":
+        return re.sub("[<>]=*", operator, code)
     lines = []
     for line in code.split("\n"):
         found = list(re.finditer("[<>]=*", line))
-        if len(found) > bool(second):
-            match = found[bool(second)]
+        if len(found) > bool(places):
+            match = found[bool(places)]
             line = line[: match.start()] + operator + line[match.end() :]
         lines.append(line)
     return "\n".join(lines)
@@ -45,13 +47,28 @@ def passes(task, code):
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_the_hidden_tests_tell_every_mutation_from_the_truth(seed, held_out):
-    (task,) = generate(source(1, seed, held_out=held_out))
-    code, shown = code_of(task), task.demonstration[-1].command
+    (task,) = generate(source(1, seed, held_out=held_out, twice=0.3))
+    code = code_of(task)
     assert not passes(task, code)
-    right = task.metadata["operator"]
-    tried = {operator: shown.replace(f"/{right}/", f"/{operator}/") for operator in OPERATORS}
-    assert [operator for operator, command in tried.items() if passes(task, repaired(code, command))] == [right]
-    assert tried[right] in task.solution["solve.sh"].data.decode()
+    solving = [
+        (operator, places)
+        for operator in OPERATORS
+        for places in ("", "2", "g")
+        if passes(task, repaired(code, f"sed -i 's/[<>]=*/{operator}/{places}' *.py"))
+    ]
+    right, places = task.metadata["operator"], task.metadata["places"]
+    assert (right, places) in solving
+    # Where a line has one comparison, all of them is the same as the first.
+    assert set(solving) <= {(right, places), (right, "g" if task.metadata["level"] in "123" else places)}
+    assert f"sed -i 's/[<>]=*/{right}/{places}' *.py" in task.solution["solve.sh"].data.decode()
+
+
+def test_demonstrations_of_the_whole_line_come_at_any_level_alike():
+    tasks = generate(source(1000, twice=0.5, whole_rate=0.25))
+    whole = {True: [], False: []}
+    for task in tasks:
+        whole[task.metadata["level"] == "5"].append(task.demonstration[-1].command.endswith("/g' *.py"))
+    assert all(0.18 < sum(of) / len(of) < 0.32 and len(of) > 400 for of in whole.values())
 
 
 def test_training_and_held_out_share_no_name_value_or_shape():
