@@ -34,7 +34,9 @@ RESULTS = ROOT / "docs" / "learn"
 PAGE = ROOT / "docs" / "learn.md"
 MARKER = "<!-- what follows is written by tools/learn.py from docs/learn/*.json -->"
 
+# With one optimizer step a round every ratio is 1, and GRPO's update is GSPO's: two steps make it another run.
 _GRPO = (
+    "train.minibatches=2",
     "train.objective.name=grpo",
     "train.objective.clip_low=0.2",
     "train.objective.clip_high=0.28",
