@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ def command(loaded: Loaded, as_json: bool, only: tuple[str, ...]) -> None:
 
     Begins no run: what is frozen when a run begins may still be changed afterwards.
     """
-    findings = uvloop.run(_check(loaded, only or SUBJECTS))
+    findings = _check(loaded, only or SUBJECTS)
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -47,11 +47,11 @@ def command(loaded: Loaded, as_json: bool, only: tuple[str, ...]) -> None:
         raise GateError(f"{bad} of {len(findings)} checks failed", hint="each line marked ✗ says what to do")
 
 
-async def _check(loaded: Loaded, only: tuple[str, ...]) -> list[Finding]:
+def _check(loaded: Loaded, only: tuple[str, ...]) -> list[Finding]:
     from lego.rollout.run import open_run
 
     with _without_beginning(loaded) as looked_at:
-        return await _findings(open_run(looked_at), loaded.config, only)
+        return _findings(open_run(looked_at), loaded.config, only)
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def _without_beginning(loaded: Loaded) -> Iterator[Loaded]:
         yield replace(loaded, config=replace(loaded.config, run=replace(section, dir=folder)))
 
 
-async def _findings(run: Run, config: Config, only: tuple[str, ...]) -> list[Finding]:
+def _findings(run: Run, config: Config, only: tuple[str, ...]) -> list[Finding]:
     from lego.probes import engine, machine, sandbox
     from lego.probes.finding import Finding
 
@@ -75,5 +75,9 @@ async def _findings(run: Run, config: Config, only: tuple[str, ...]) -> list[Fin
     if "sandbox" in only:
         findings += sandbox.probe(config)
     if "engine" in only:
-        findings += [finding async for finding in engine.probe(run)]
+        findings += uvloop.run(_all(engine.probe(run)))
     return findings
+
+
+async def _all(findings: AsyncIterator[Finding]) -> list[Finding]:
+    return [finding async for finding in findings]

@@ -59,7 +59,8 @@ async def _oracle(loaded: Loaded, as_json: bool) -> None:
         if stop.asked.is_set():
             return
         with progress("tasks", len(tasks), heading=f"oracle check of {len(tasks)} tasks, each twice") as bar:
-            results = await check_tasks(workshop, tasks, stop, lambda result: bar.advance(detail=result.line()))
+            checks = check_tasks(workshop, tasks, lambda result: bar.advance(detail=result.line()))
+            results = await stop.or_abandon(checks) or []
         if stop.asked.is_set():
             return
         bad = [result for result in results if not result.good]
@@ -86,7 +87,9 @@ async def _again(loaded: Loaded, as_json: bool) -> None:
         round_ = rounds.latest(run.store, "train") or rounds.latest(run.store, "eval")
         rows = verdicts.finished(run.store, round_.id) if round_ else []
         with progress("verdicts", len(rows), heading="verifying the latest round again") as bar:
-            changed = await verify_again(workshop, rows, stop, bar.advance)
+            changed = await stop.or_abandon(verify_again(workshop, rows, bar.advance)) or []
+        if stop.asked.is_set():
+            return
         if as_json:
             print_json([asdict(change) for change in changed])
         else:

@@ -174,7 +174,8 @@ class TransformersEngine:
             self._busy += time.perf_counter() - began
         self._fail(EngineError("the engine was closed"))
         for _, future in self._swaps:
-            future.set_exception(EngineError("the engine was closed"))
+            if future.set_running_or_notify_cancel():
+                future.set_exception(EngineError("the engine was closed"))
 
     def _read_inbox(self) -> bool:
         """Run what came in; wait for something when there is nothing to do. False once the engine closes."""
@@ -265,6 +266,8 @@ def _unwrap(event: _Event) -> tuple[list[int], list[float], Finish | None]:
 
 
 def _settle(future: Future[Any], work: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return  # whoever asked was cancelled meanwhile
     try:
         result = work()
     except Exception as error:

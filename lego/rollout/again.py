@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lego.rollout.site import Workshop
-from lego.rollout.stopping import Stop
 from lego.rollout.verification import record_verdict, verify_candidate
 from lego.rundb import verdicts
 from lego.rundb.store import Row
@@ -24,18 +23,14 @@ class Change:
     now: tuple[str, float | None]
 
 
-async def verify_again(
-    workshop: Workshop, rows: Sequence[Row], stop: Stop, on_done: Callable[[], None]
-) -> list[Change]:
-    """Verify stored submissions once more, append the verdicts, and return what changed. A stop leaves the rest out."""
+async def verify_again(workshop: Workshop, rows: Sequence[Row], on_done: Callable[[], None]) -> list[Change]:
+    """Verify stored submissions once more, append the verdicts, and return what changed."""
     run = workshop.run
     gate = asyncio.Semaphore(run.config.verify.concurrency)
     changed: list[Change] = []
 
     async def one(row: Row) -> None:
         async with gate:
-            if stop.asked.is_set():
-                return
             before = verdicts.latest(run.store, row["id"])
             submission = Submission.from_bytes(row["submission"])
             verdict = await verify_candidate(submission, run.tasks[row["task_id"]], workshop)

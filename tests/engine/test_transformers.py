@@ -238,3 +238,34 @@ async def test_a_fault_while_decoding_reaches_everyone_and_passes(
     assert [type(result) for result in results] == [EngineError, EngineError]
     assert results[0].fault == "infra"  # type: ignore[union-attr]
     assert len((await generate(engine))[0]) == 30
+
+
+async def test_whoever_asks_and_is_cancelled_takes_nothing_down(engine: TransformersEngine, tiny_policy: Path) -> None:
+    """The engine reaches both while a long request keeps it busy, after they were cancelled."""
+    busy = asyncio.create_task(generate(engine, n=200))
+    while not engine.stats().running:
+        await asyncio.sleep(0)
+    asked = [asyncio.create_task(engine.score(PROMPT, 5)), asyncio.create_task(engine.load(ref(tiny_policy)))]
+    await asyncio.sleep(0)
+    for task in asked:
+        task.cancel()
+    assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*asked, return_exceptions=True))
+    assert len((await busy)[0]) == 200
+    assert len((await generate(engine))[0]) == 30
+
+
+async def test_closing_after_a_cancelled_swap_is_quiet(tiny_policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    died: list[object] = []
+    monkeypatch.setattr("threading.excepthook", died.append)
+    engine = TransformersEngine(max_concurrent=1, threads=1)
+    await engine.load(ref(tiny_policy))
+    running = asyncio.create_task(generate(engine, n=4000))
+    while not engine.stats().running:
+        await asyncio.sleep(0)
+    swap = asyncio.create_task(engine.load(ref(tiny_policy)))
+    while not engine._swaps:
+        await asyncio.sleep(0)
+    swap.cancel()
+    await engine.close()
+    await asyncio.gather(running, swap, return_exceptions=True)
+    assert died == []
