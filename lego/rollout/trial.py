@@ -19,7 +19,7 @@ from lego.proxy.rules import CallRules
 from lego.proxy.session import Caps, Session, SessionSpec
 from lego.rollout.script import turns_of
 from lego.rollout.site import Site
-from lego.rundb import calls, trials
+from lego.rundb import calls, catalogue, trials
 from lego.rundb.trials import Trial
 from lego.sandbox.container import Ending, open_box
 from lego.sandbox.create import BoxSpec, ImageMount, Mount
@@ -54,7 +54,10 @@ async def run_trial(trial: Trial, site: Site) -> None:
                     await session.close()
                     _refuse_infra(site, session, ending)
                     submission = await collect(
-                        box, task_roots(site.podman, task, box.spec.image), protected=task.protected
+                        box,
+                        task_roots(site.podman, task, box.spec.image),
+                        protected=task.protected,
+                        gold_paths=catalogue.gold_paths(site.run.store, task.id),
                     )
         _finish(trial, site, session, ending, submission)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -94,6 +95,16 @@ def record_baseline(
             "seconds": seconds,
         },
     )
+
+
+def gold_paths(store: Store, task_id: str) -> list[str]:
+    """The absolute paths that the task's solution changed when it last passed the oracle check; none before that."""
+    detail = store.value(
+        "SELECT detail FROM baselines WHERE task_id = ? AND kind = 'gold' AND outcome = 'passed'"
+        " ORDER BY id DESC LIMIT 1",
+        (task_id,),
+    )
+    return json.loads(detail).get("changed", []) if detail else []
 
 
 def add_policy(store: Store, *, parent: int | None, path: str, digest: str, made_by: str) -> PolicyRef:

@@ -167,15 +167,14 @@ async def collect(
 ) -> Submission:
     """The submission of a box whose command has ended.
 
-    `protected`: gitwildmatch patterns relative to a root; ALWAYS_PROTECTED is added. `gold_paths`: paths relative to
-    a root that the task's own solution changes, which are never protected. `trusted`: this is that solution, and
-    nothing is protected from it.
+    `protected`: gitwildmatch patterns relative to a root; ALWAYS_PROTECTED is added. `gold_paths`: absolute
+    paths that the task's own solution changes, which are never protected. `trusted`: this is that solution, and nothing
+    is protected from it.
     """
     watched = [path for path in RESERVED if not any(_under(path, root) for root in roots if root != "/")]
     found = await box.changes([*roots, *watched], _OUTSIDE)
     spec = GitIgnoreSpec.from_lines([] if trusted else [*ALWAYS_PROTECTED, *protected])
-    gold = frozenset(path.strip("/") for path in gold_paths)
-    sieve = _Sieve(tuple(roots), spec, gold, box.laid)
+    sieve = _Sieve(tuple(roots), spec, frozenset(gold_paths), box.laid)
     for entry in found.entries:
         sieve.take(entry)
     for path in found.oversize:
@@ -243,7 +242,7 @@ class _Sieve:
             return "vcs"
         if parts[-1].endswith((".pyc", ".pyo")) or (not existed and any(part in _CACHES for part in parts)):
             return "cache"
-        if rel in self._gold:
+        if path in self._gold:
             return None
         # A link or file may stand where a protected folder was, hence the second form.
         if self._protected.match_file(rel) or self._protected.match_file(rel + "/"):

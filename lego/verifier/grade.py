@@ -69,7 +69,8 @@ async def verify(
 
     `timeout` in seconds of wall clock; None means what the task says. Infrastructure faults come back as outcome
     `error` with no reward; so does a submission without reward when the control shows that the task is at fault.
-    Raises VerifierError where the task has no solution and Oracle was asked for.
+    An Oracle's detail says which paths it `changed`. Raises VerifierError where the task has no solution and Oracle
+    was asked for.
     """
     begun = time.monotonic()
     bench = _Bench(podman, task, image, limits, timeout or task.verifier_timeout, run_id, trial)
@@ -87,6 +88,8 @@ async def verify(
             seconds=time.monotonic() - begun,
         )
     verdict = _judge(run, controlled, control)
+    if isinstance(candidate, Oracle):
+        verdict.detail["changed"] = sorted(submission.paths())
     return replace(verdict, tamper=findings(submission), trust=TRUST, log=run.log, seconds=time.monotonic() - begun)
 
 

@@ -134,7 +134,7 @@ async def test_what_may_not_leave_is_dropped_and_recorded(podman: Podman, busybo
 @pytest.mark.podman
 async def test_what_gold_touches_is_not_protected(podman: Podman, busybox: str) -> None:
     line = "echo x > setup.cfg; echo y > tox.ini"
-    one = await submit(podman, busybox, line, protected=("setup.cfg",), gold_paths=("setup.cfg",))
+    one = await submit(podman, busybox, line, protected=("setup.cfg",), gold_paths=("/app/setup.cfg",))
     assert set(_kept(one)) == {"/app/setup.cfg"} and set(_dropped(one)) == {"/app/tox.ini"}
     gold = await submit(podman, busybox, line, protected=("setup.cfg",), trusted=True)
     assert set(_kept(gold)) == {"/app/setup.cfg", "/app/tox.ini"}
