@@ -126,9 +126,9 @@ def learning(scripted: dict) -> dict:
         "policy": {**scripted["policy"], "model": "tiny"},
         "engine": {"kind": "transformers", "threads": 1},
         "tasks": {"train": [{"source": "family", "name": "off-by-one", "count": 6, "seed": 1}]},
-        "rollout": {**scripted["rollout"], "tasks_per_round": 3, "samples_per_task": 4, "concurrency": 4},
+        "rollout": {**scripted["rollout"], "tasks_per_round": 3, "samples_per_task": 6, "concurrency": 4},
         "train": {"optimizer": {"lr": 3e-5}},
-        "sft": {"tasks": 0, "epochs": 50, "batch_trials": 6, "optimizer": {"lr": 2e-3, "warmup": 5}},
+        "sft": {"tasks": 0, "held_out": 0, "epochs": 50, "batch_trials": 6, "optimizer": {"lr": 2e-3, "warmup": 5}},
     }
 
 
