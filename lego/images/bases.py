@@ -17,7 +17,6 @@ from lego.sandbox.podman import Podman
 Command = Callable[[Sequence[str]], Awaitable[None]]
 """Runs one command with its output in the build's log; raises ImageError when it fails."""
 
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
 _APT = Path("/etc/apt")
 
 
@@ -54,7 +53,7 @@ def _debian_command(suite: str, packages: Iterable[str], tar: Path) -> list[str]
 
 
 def host_mirror(apt: Path) -> str:
-    """The Debian archive this host itself uses, from the sources under `apt`; Debian's own where it names none."""
+    """The Debian archive this host uses, from the sources under `apt`. Raises ImageError where they name none."""
     folder = apt / "sources.list.d"
     for path in [apt / "sources.list", *sorted(folder.glob("*.list")), *sorted(folder.glob("*.sources"))]:
         try:
@@ -65,4 +64,7 @@ def host_mirror(apt: Path) -> str:
             found = re.match(r"\s*(?:URIs:|deb\s+(?:\[[^]]*\]\s+)?)\s*(\S+)", line)
             if found and found[1].rstrip("/").endswith("/debian"):
                 return found[1].rstrip("/")
-    return DEFAULT_MIRROR
+    raise ImageError(
+        f"no Debian archive is named in {apt}, so no base can be built from packages",
+        hint="set images.base to registry:NAME or rootfs:TAR, or name an archive in the apt sources",
+    )

@@ -85,9 +85,8 @@ def _continues(line: str) -> bool:
 
 
 def canonical(image: str) -> str:
-    """An image name without Docker Hub's optional prefixes, `:latest` written out."""
-    for prefix in ("docker.io/", "index.docker.io/", "library/"):
-        image = image.removeprefix(prefix)
+    """An official image's name without its optional `HOST/library/`, `:latest` written out."""
+    image = re.sub(r"^(?:[\w-]+(?:\.[\w-]+)+/)?library/", "", image)
     if "@" not in image and ":" not in image.rsplit("/", 1)[-1]:
         image += ":latest"
     return image

@@ -9,8 +9,8 @@ from lego.images.dockerfile import canonical, instructions, rewrite
 MAP = {"debian:bookworm": "localhost/base:1", "python": "localhost/py:2"}
 
 
-@pytest.mark.parametrize("prefix", ["", "docker.io/", "docker.io/library/", "library/"])
-def test_every_spelling_of_a_docker_hub_name_is_replaced(prefix):
+@pytest.mark.parametrize("prefix", ["", "registry.example/library/", "library/"])
+def test_every_spelling_of_an_official_name_is_replaced(prefix):
     assert rewrite(f"FROM {prefix}debian:bookworm\n", MAP).text == "FROM localhost/base:1\n"
 
 
@@ -72,6 +72,6 @@ def test_instructions_lose_no_line(lines):
 
 
 def test_canonical_names():
-    assert canonical("python") == canonical("docker.io/library/python:latest") == "python:latest"
+    assert canonical("python") == canonical("registry.example/library/python:latest") == "python:latest"
     assert canonical("localhost:5000/x") == "localhost:5000/x:latest"
-    assert canonical("ghcr.io/a/b@sha256:00") == "ghcr.io/a/b@sha256:00"
+    assert canonical("images.example/a/b@sha256:00") == "images.example/a/b@sha256:00"
