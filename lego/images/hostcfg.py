@@ -15,6 +15,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+BUILD_HOME = "/root"
+"""Home of the user that steps of an image build run as, inside the build."""
 INSIDE = "/run/hostcfg"
 _CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
@@ -122,4 +124,4 @@ def _npm(folder: Path, *, has_ca: bool) -> list[tuple[str, str]]:
     if has_ca:
         lines.append(f"cafile={INSIDE}/ca.pem")
     (folder / "npmrc").write_text("\n".join(lines) + "\n")
-    return [(str(folder / "npmrc"), "/root/.npmrc")]
+    return [(str(folder / "npmrc"), f"{BUILD_HOME}/.npmrc")]

@@ -65,6 +65,6 @@ def test_npm_settings_are_lent_without_the_hosts_paths(tmp_path, monkeypatch):
     (tmp_path / ".npmrc").write_text("registry=https://npm.example/\ncafile=/host/ca.pem\nprefix=/host\n")
     lent = tmp_path / "lent"
     lent.mkdir()
-    assert f"--volume={lent}/npmrc:/root/.npmrc:ro" in hostcfg.lend(lent)
+    assert f"--volume={lent}/npmrc:{hostcfg.BUILD_HOME}/.npmrc:ro" in hostcfg.lend(lent)
     text = (lent / "npmrc").read_text()
     assert "registry=https://npm.example/" in text and "/host/ca" not in text and "prefix" not in text
