@@ -40,6 +40,7 @@ _GRPO = (
     "train.objective.name=grpo",
     "train.objective.clip_low=0.2",
     "train.objective.clip_high=0.28",
+    "train.optimizer.lr=5e-5",
 )
 RUNS: Mapping[str, tuple[str, ...]] = {
     "gspo-1": ("run.seed=1",),

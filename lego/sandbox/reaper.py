@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lego.sandbox.podman import Podman
 
 APP, OWNER, RUN, TRIAL = "app", "lego.owner", "lego.run", "lego.trial"
+_REMOVALS = 3
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,12 @@ def remove(podman: Podman, container: str) -> bool:
     response = podman.request("delete", f"/containers/{container}", params=params, allow=(404, 409, 500))
     if response.status_code < 400 or response.status_code == 404:
         return True
-    # The engine's own cleanup of the container may hold it at this moment; the command line waits for that.
-    with contextlib.suppress(SandboxError):
-        podman.cli("rm", "--force", "--ignore", "--volumes", "--time", "0", container, timeout=60)
-        return True
+    # The engine's own cleanup of the container may hold it, or its mounts, at this moment; the command line waits for
+    # the one, and finds the other gone when it comes again.
+    for _ in range(_REMOVALS):
+        with contextlib.suppress(SandboxError):
+            podman.cli("rm", "--force", "--ignore", "--volumes", "--time", "0", container, timeout=60)
+            return True
     return False
 
 

@@ -11,6 +11,7 @@ from lego.errors import SandboxError
 from lego.sandbox.container import open_box
 from lego.sandbox.create import BoxSpec, ImageMount, Mount
 from lego.sandbox.podman import Podman
+from lego.sandbox.reaper import remove
 from lego.sandbox.seal import INSIDE, seal
 from lego.tasks.task import File
 from tests.sandbox.running import SMALL, run
@@ -174,7 +175,7 @@ async def test_a_container_taken_away_is_lost_not_failed(podman: Podman, busybox
             box.run(["sh", "-c", "echo up; sleep 1000"], on_output=lambda stream, data: started.set())
         )
         await started.wait()
-        await podman.call(lambda: podman.cli("rm", "--force", "--time", "0", box.name))
+        assert await podman.call(remove, podman, box.name)
         ending = await running
     assert ending.reason == "lost"
 
