@@ -32,9 +32,12 @@ class Install:
     """What the runtime image holds: pinned Python packages in their own environment, npm packages that bring a native
     program (it runs by itself: there is no node in the image), Debian packages, plain files.
 
-    `files` are names beside the spec mapped to their content; they land in /opt/harness/lego.
+    `suite` is the Debian suite the image is made from, for a harness that needs a newer Python than the run's base
+    image has; empty: the run's base image. `files` are names beside the spec mapped to their content; they land in
+    /opt/harness/lego.
     """
 
+    suite: str = ""
     pip: Mapping[str, str] = field(default_factory=dict)
     npm: Mapping[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
@@ -274,6 +277,8 @@ def _check(spec: HarnessSpec, path: Path) -> None:
     script = spec.script
     if set(script.submit) not in ({"tool"}, {"command"}, {"text"}):
         raise fail("script.submit: expected {tool: NAME}, {command: COMMAND} or {text: WORDS}")
+    if spec.install.suite and not re.fullmatch(r"[a-z]+", spec.install.suite):
+        raise fail(f"install.suite: expected the name of a Debian suite, as in trixie, found {spec.install.suite!r}")
     if spec.install.pip and spec.install.npm:
         raise fail("install: pip or npm, not both: run.argv names a program of one of them")
     needed = script.tool if script.style == "tool" else script.block

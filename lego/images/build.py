@@ -39,7 +39,9 @@ _PATIENCE = 5.0
 
 @dataclass(frozen=True)
 class ImageJob:
-    """One image to be had. `problem` is set where its recipe could not even be made. `timeout` is in seconds."""
+    """One image to be had. `problem` is set where its recipe could not even be made. `timeout` is in seconds.
+    `section` says what a base is made of.
+    """
 
     kind: Kind
     key: str
@@ -49,6 +51,7 @@ class ImageJob:
     tasks: tuple[Task, ...] = ()
     timeout: float = _BASE_TIMEOUT
     problem: str = ""
+    section: ImagesSection | None = None
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,13 @@ OnEvent = Callable[[ImageEvent], None]
 
 
 def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSection) -> list[ImageJob]:
-    """The images for these tasks and harnesses, the base first; tasks with one environment share one image."""
-    jobs = [ImageJob("base", keys.base_key(section), keys.base_tag(section), section.base)]
+    """The images for these tasks and harnesses, the bases first; tasks with one environment share one image."""
+    wanted = list(specs)
+    bases = {keys.base_tag(section): section}
+    for spec in wanted:
+        own = recipes.runtime_section(spec, section)
+        bases.setdefault(keys.base_tag(own), own)
+    jobs = [ImageJob("base", keys.base_key(own), tag, own.base, section=own) for tag, own in bases.items()]
     by_key: dict[str, list[Task]] = defaultdict(list)
     recipe_of: dict[str, Recipe] = {}
     for task in tasks:
@@ -97,7 +105,7 @@ def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSec
         timeout = max(task.environment.build_timeout for task in members)
         jobs.append(ImageJob("task", key, keys.tag("task", key), name, recipe_of[key], tuple(members), timeout))
     runtimes: dict[str, ImageJob] = {}
-    for spec in specs:
+    for spec in wanted:
         recipe = recipes.runtime_recipe(spec, section)
         known = runtimes.get(recipe.key)
         name = f"{known.name}, {spec.name}" if known else spec.name
@@ -126,12 +134,12 @@ class Builder:
         bases = [job for job in jobs if job.kind == "base"]
         others = [job for job in jobs if job.kind != "base"]
         results = {id(job): await self._one(job, on_event) for job in bases}
-        broken = next((result for result in results.values() if result.status == "failed"), None)
+        broken = {result.tag: result.reason for result in results.values() if result.status == "failed"}
         gate = asyncio.Semaphore(max(1, self.section.parallel))
 
         async def guarded(job: ImageJob) -> None:
-            stuck = broken is not None and job.recipe is not None and job.recipe.base == broken.tag
-            told = replace(job, problem=f"its base image failed: {broken.reason}") if broken and stuck else job
+            why = broken.get(job.recipe.base) if job.recipe is not None else None
+            told = job if why is None else replace(job, problem=f"its base image failed: {why}")
             async with gate:
                 results[id(job)] = await self._one(told, on_event)
 
@@ -175,8 +183,8 @@ class Builder:
             self.podman.check_disk()
             with log_path.open("wb") as log:
                 async with asyncio.timeout(job.timeout):
-                    if job.kind == "base":
-                        await build_base(self.podman, self.section, lambda argv: self._run(argv, log))
+                    if job.section is not None:
+                        await build_base(self.podman, job.section, lambda argv: self._run(argv, log))
                     else:
                         await self._build(job, log)
         return "built", await self._size(job.tag) or 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from lego.config.schema import ImagesSection
@@ -12,6 +12,7 @@ from lego.images import dockerfile, keys
 from lego.tasks.task import Environment, File, Task, Tree
 
 DOCKERFILE = "Dockerfile"
+_RUNTIME_PACKAGES = ("python3", "python3-venv", "ca-certificates")
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,25 @@ def environment_recipe(environment: Environment, section: ImagesSection, where: 
     return Recipe(rewritten.text, context, rewritten.final_base, user, purge=_writes_files(rewritten.text))
 
 
+def runtime_section(spec: HarnessSpec, section: ImagesSection) -> ImagesSection:
+    """What a harness's runtime image stands on: the run's base image, or the Debian suite that the spec asks for.
+
+    An image that images.base_map puts in that suite's place is taken instead, as it is for tasks.
+    """
+    wanted = f"debian:{spec.install.suite}"
+    if not spec.install.suite or section.base == wanted:
+        return section
+    mapped = {dockerfile.canonical(image): target for image, target in section.base_map.items()}.get(wanted)
+    if mapped == "base":
+        return section
+    if mapped:
+        return replace(section, base=f"registry:{mapped}")
+    return replace(section, base=wanted, packages=list(_RUNTIME_PACKAGES))
+
+
 def runtime_recipe(spec: HarnessSpec, section: ImagesSection) -> Recipe:
     """The recipe of a harness's runtime image: see lego.harness.launch for how it is used."""
-    base = keys.base_tag(section)
+    base = keys.base_tag(runtime_section(spec, section))
     lines = [*_npm_stage(spec, base), f"FROM {base}", "USER 0"]
     if spec.install.packages:
         packages = " ".join(spec.install.packages)

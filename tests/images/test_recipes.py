@@ -101,6 +101,20 @@ def test_a_runtime_pins_what_it_installs():
     assert runtime_tag(SPEC, SECTION) != runtime_tag(replace(SPEC, install=Install(pip={"h": "1.1"})), SECTION)
 
 
+def test_a_runtime_can_stand_on_a_newer_suite_than_the_runs_base():
+    spec = replace(SPEC, install=Install(suite="trixie", pip={"h": "1.0"}))
+    jobs = plan([task()], [spec, SPEC], SECTION)
+    assert [(job.kind, job.name) for job in jobs[:2]] == [("base", "debian:bookworm"), ("base", "debian:trixie")]
+    bookworm, trixie, newer, older = jobs[0].tag, jobs[1].tag, jobs[3], jobs[4]
+    assert newer.recipe.base == trixie != bookworm == older.recipe.base
+    assert jobs[1].section.packages == ["python3", "python3-venv", "ca-certificates"]
+    own = replace(SECTION, base="debian:trixie")
+    assert runtime_recipe(spec, own).base == base_tag(own)
+    mapped = replace(SECTION, base_map={"docker.io/library/debian:trixie": "localhost/newer:1"})
+    assert [job.tag for job in plan([], [spec], mapped)[:2]] == [bookworm, "localhost/newer:1"]
+    assert runtime_recipe(spec, replace(SECTION, base_map={"debian:trixie": "base"})).base == bookworm
+
+
 def test_npm_packages_are_installed_in_a_stage_of_their_own():
     spec = replace(SPEC, install=Install(npm={"@scope/h": "1.2.3"}))
     recipe = runtime_recipe(spec, SECTION)
