@@ -86,16 +86,19 @@ class Done:
 class Script:
     """How a scripted step is said in this harness's protocol.
 
-    tool: a call of `tool` with the command as `argument`. text: a code block fenced as `block`.
+    tool: a call of `tool` with the command as `argument`. text: a code block fenced as `block`, or `template` with
+    {content} and {command} replaced by the step's, each escaped as inside a JSON string.
     `submit` is {tool: NAME}, a call without arguments, {command: COMMAND}, said like any step, or {text: WORDS}, a
-    reply without a call.
+    reply without a call. It is said `submits` times: a harness may ask whether the agent is sure.
     """
 
     style: Literal["tool", "text"] = "tool"
     tool: str = ""
     argument: str = "command"
     block: str = ""
+    template: str = ""
     submit: Mapping[str, str] = field(default_factory=dict)
+    submits: int = 1
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,10 @@ class HarnessSpec:
 
     def script_turn(self, step: DemoStep) -> Message:
         """The assistant message by which this harness's model would take `step`. Call ids are left empty."""
+        if self.script.template:
+            parts = {"content": step.content or "Next step.", "command": step.command}
+            content = PLACEHOLDER.sub(lambda match: _inside_json(parts[match[1]]), self.script.template)
+            return Message(role="assistant", content=content, reasoning=step.reasoning)
         if self.script.style == "text":
             thought = step.content or "THOUGHT: next step."
             content = f"{thought}\n\n```{self.script.block}\n{step.command}\n```"
@@ -127,13 +134,17 @@ class HarnessSpec:
         return Message(role="assistant", content=step.content, reasoning=step.reasoning, tool_calls=(call,))
 
     def submit_turn(self) -> Message:
-        """The assistant message that ends the work."""
+        """The assistant message that ends the work, to be said `script.submits` times."""
         if "command" in self.script.submit:
             return self.script_turn(DemoStep(command=self.script.submit["command"]))
         if "text" in self.script.submit:
             return Message(role="assistant", content=self.script.submit["text"])
         call = ToolCall(id="", name=self.script.submit["tool"], arguments="{}")
         return Message(role="assistant", tool_calls=(call,))
+
+
+def _inside_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def load_spec(name: str | Path) -> HarnessSpec:
@@ -209,6 +220,10 @@ class _Reader:
             return {Path(name).name: self.beside(dotted, name) for name in self.strings(dotted, value)}
         if dotted in ("install.packages", "run.argv"):
             return self.strings(dotted, value)
+        if dotted == "script.submits":
+            if type(value) is not int or value < 1:
+                raise self.error(f"{dotted}: expected a number of times, found {value!r}")
+            return value
         if dotted == "done.ok":
             if not isinstance(value, list) or not all(isinstance(code, int) for code in value):
                 raise self.error(f"{dotted}: expected a list of exit codes")
@@ -281,6 +296,11 @@ def _check(spec: HarnessSpec, path: Path) -> None:
         raise fail(f"install.suite: expected the name of a Debian suite, as in trixie, found {spec.install.suite!r}")
     if spec.install.pip and spec.install.npm:
         raise fail("install: pip or npm, not both: run.argv names a program of one of them")
-    needed = script.tool if script.style == "tool" else script.block
+    strange = set(PLACEHOLDER.findall(script.template)) - {"content", "command"}
+    if strange:
+        raise fail(f"script.template: no such placeholder {{{min(strange)}}}", "known: content, command")
+    needed = script.tool if script.style == "tool" else script.block or script.template
     if not needed:
-        raise fail(f"script.{'tool' if script.style == 'tool' else 'block'}: needed by script.style {script.style}")
+        raise fail(
+            f"script.{'tool' if script.style == 'tool' else 'block or template'}: needed by script.style {script.style}"
+        )

@@ -21,10 +21,10 @@ def steps_of(task: Task, sampler: Sampler) -> tuple[DemoStep, ...]:
 
 
 def turns_of(task: Task, sampler: Sampler, spec: HarnessSpec, rendering: Rendering) -> list[list[int]]:
-    """The completion ids of each turn, the last one submitting the work."""
+    """The completion ids of each turn, the last ones submitting the work."""
     before = [Message("user", task.instruction)]
     tools = _tools(spec)
-    replies = [spec.script_turn(step) for step in steps_of(task, sampler)] + [spec.submit_turn()]
+    replies = [spec.script_turn(step) for step in steps_of(task, sampler)] + [spec.submit_turn()] * spec.script.submits
     return [rendering.encode_reply(before, reply, tools) for reply in replies]
 
 

@@ -58,6 +58,12 @@ def test_a_name_nobody_has_suggests_the_nearest():
         (("style: tool", "style: shout"), "script.style: expected tool | text, found 'shout'", ""),
         (("tool: bash, ", ""), "script.tool: needed by script.style tool", ""),
         (("{tool: submit}", "{shout: x}"), "script.submit: expected", ""),
+        (("{tool: submit}", "{tool: submit}, submits: yes"), "script.submits: expected a number of times", ""),
+        (
+            ("style: tool, tool: bash", 'style: text, template: "{comand}"'),
+            "script.template: no such placeholder {comand}",
+            "known: content, command",
+        ),
         (("argv: [x,", "argv: {x:"), "cannot read the spec", ""),
         (('[x, "{instruction}"]', "x"), "run.argv: expected a list of texts", ""),
         (("{pip: {x: 1.0}}", "{files: [gone.py]}"), "install.files", ""),
@@ -98,6 +104,23 @@ def test_a_step_as_a_tool_call():
 def test_a_step_as_a_fenced_block():
     turn = load_spec("mini-swe-agent-text").script_turn(DemoStep("ls", content="Look."))
     assert turn.content == "Look.\n\n```mswea_bash_command\nls\n```" and not turn.tool_calls
+
+
+def test_a_step_in_a_template(tmp_path):
+    script = """
+    script:
+      style: text
+      template: '{"why": "{content}", "keys": "{command}\\n", "wait": {"s": 1}}'
+      submit: {text: '{"done": true}'}
+      submits: 2
+    """
+    text = GOOD[: GOOD.index("script:")] + textwrap.dedent(script)
+    spec = load_spec(write(tmp_path, text))
+    turn = spec.script_turn(DemoStep('echo "{content} é\\n"\nls', content="Look."))
+    assert json.loads(turn.content) == {
+        "why": "Look.", "keys": 'echo "{content} é\\n"\nls\n', "wait": {"s": 1},
+    } and not turn.tool_calls  # fmt: skip
+    assert spec.submit_turn().content == '{"done": true}' and spec.script.submits == 2
 
 
 @pytest.mark.parametrize(
