@@ -31,12 +31,17 @@ def config_options(function: _F) -> _F:
     return json_option(with_config(function))
 
 
+def optional_config_options(function: _F) -> _F:
+    """Like `config_options`, for a command that can do without: `loaded` is None where there is no config."""
+    return json_option(with_config(function, required=False))
+
+
 def json_option(function: _F) -> _F:
     """Gives a command --json, as the parameter `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(function)
 
 
-def with_config(function: _F) -> _F:
+def with_config(function: _F, *, required: bool = True) -> _F:
     """Gives a command -c/--config and trailing key=value overrides, as the parameter `loaded`."""
     option = click.option(
         "-c",
@@ -44,7 +49,7 @@ def with_config(function: _F) -> _F:
         "loaded",
         envvar="LEGO_CONFIG",
         metavar="CONFIG",
-        callback=_load,
+        callback=_load if required else _load_if_there,
         help=f"The run's config. [default: $LEGO_CONFIG, else {DEFAULT_CONFIG}]",
     )
     overrides = click.argument(
@@ -55,6 +60,16 @@ def with_config(function: _F) -> _F:
 
 def _keep_overrides(ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> None:
     ctx.meta["lego.overrides"] = value
+
+
+def overrides_of(ctx: click.Context) -> tuple[str, ...]:
+    """The key=value overrides of this command line."""
+    given: tuple[str, ...] = ctx.meta["lego.overrides"]
+    return given
+
+
+def _load_if_there(ctx: click.Context, param: click.Parameter, value: str | None) -> Loaded | None:
+    return None if value is None and not Path(DEFAULT_CONFIG).exists() else _load(ctx, param, value)
 
 
 def _load(ctx: click.Context, _param: click.Parameter, value: str | None) -> Loaded | None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 import uvloop
 
-from lego.errors import GateError
+from lego.errors import ConfigError, GateError
 from lego.rundb.paths import run_db
-from stages._common import config_options, print_json
+from stages._common import DEFAULT_CONFIG, optional_config_options, overrides_of, print_json
 
 if TYPE_CHECKING:
     from lego.config.load import Loaded
@@ -22,18 +22,60 @@ if TYPE_CHECKING:
     from lego.rollout.run import Run
 
 SUBJECTS = ("machine", "sandbox", "engine")
+SCENARIOS = ("plain", "overflow", "rough")
 
 
 @click.command()
 @click.option(
     "--only", type=click.Choice(SUBJECTS), multiple=True, help="Probe this alone; may be given more than once."
 )
-@config_options
-def command(loaded: Loaded, as_json: bool, only: tuple[str, ...]) -> None:
+@click.option(
+    "--harness",
+    "harnesses",
+    multiple=True,
+    metavar="NAME",
+    help="Drive this harness, a shipped one or a YAML file, through scripted bug fixes and prove what is captured; "
+    "may be given more than once.",
+)
+@click.option("--all-harnesses", is_flag=True, help="The same for every harness that lego ships.")
+@click.option(
+    "--scenario",
+    "scenarios",
+    type=click.Choice(SCENARIOS),
+    multiple=True,
+    help="With --harness: this scenario alone; may be given more than once. [default: all that apply]",
+)
+@click.option("--table", is_flag=True, help="With --harness: one Markdown table for all.")
+@optional_config_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    loaded: Loaded | None,
+    as_json: bool,
+    only: tuple[str, ...],
+    harnesses: tuple[str, ...],
+    all_harnesses: bool,
+    scenarios: tuple[str, ...],
+    table: bool,
+) -> None:
     """Check the config, the machine, the sandbox, the tasks and the engine, and say what would go wrong.
+
+    With --harness: instead drive real harnesses through scripted bug fixes, on the config's newest policy or, without
+    a config, on one made on the spot. docs/harnesses.md says what each number means.
 
     Begins no run: what is frozen when a run begins may still be changed afterwards.
     """
+    if harnesses or all_harnesses:
+        from stages._check_harness import check_harnesses, shipped
+
+        chosen = list(dict.fromkeys([*harnesses, *(shipped() if all_harnesses else ())]))
+        with _policy_of(loaded) as config:
+            check_harnesses(config, overrides_of(ctx), chosen, scenarios or SCENARIOS, table=table, as_json=as_json)
+        return
+    if table or scenarios:
+        raise click.UsageError("--table and --scenario go with --harness or --all-harnesses")
+    if loaded is None:
+        raise ConfigError("no config given", hint=f"-c CONFIG names one; `lego init` writes {DEFAULT_CONFIG}")
     findings = _check(loaded, only or SUBJECTS)
     if as_json:
         print_json([asdict(finding) for finding in findings])
@@ -63,6 +105,19 @@ def _without_beginning(loaded: Loaded) -> Iterator[Loaded]:
         return
     with tempfile.TemporaryDirectory(prefix="lego-check-") as folder:
         yield replace(loaded, config=replace(loaded.config, run=replace(section, dir=folder)))
+
+
+@contextmanager
+def _policy_of(loaded: Loaded | None) -> Iterator[Config | None]:
+    """The config, its policy.model the folder of the run's newest policy."""
+    from lego.rollout.run import open_run
+
+    if loaded is None:
+        yield None
+        return
+    with _without_beginning(loaded) as looked_at:
+        model = open_run(looked_at).newest_policy().path
+        yield replace(loaded.config, policy=replace(loaded.config.policy, model=model))
 
 
 def _findings(run: Run, config: Config, only: tuple[str, ...]) -> list[Finding]:

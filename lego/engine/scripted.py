@@ -38,6 +38,30 @@ class ScriptedEngine:
 
         Raises EngineError when the session has no script, or no turn left.
         """
+        turn = self._next_turn(request)
+        ids = turn[: request.sampling.max_tokens]
+        self._requests += 1
+        self._prompt_tokens += len(request.prompt_ids)
+        self._running += 1
+        done = False
+        try:
+            logprobs = await self._weigh(request, ids)
+            for begin in range(0, len(ids), _PIECE):
+                piece = ids[begin : begin + _PIECE]
+                last = begin + _PIECE >= len(ids)
+                done = last
+                stopped = ids[-1] in request.sampling.stop_ids
+                self._sampled_tokens += len(piece)
+                yield Sampled(
+                    piece, logprobs[begin : begin + _PIECE], ("stop" if stopped else "length") if last else None
+                )
+                await asyncio.sleep(0)
+        finally:
+            self._running -= 1
+            if not done and request.session in self._turns:
+                self._turns[request.session].appendleft(turn)
+
+    def _next_turn(self, request: GenerationRequest) -> tuple[int, ...]:
         turns = self._turns.get(request.session)
         if not turns:
             raise EngineError(
@@ -45,25 +69,11 @@ class ScriptedEngine:
                 hint="the harness asked for more turns than the demonstration has",
                 fault="task",
             )
-        turn = turns.popleft()
-        ids = turn[: request.sampling.max_tokens]
-        self._requests += 1
-        self._prompt_tokens += len(request.prompt_ids)
-        self._running += 1
-        done = False
-        try:
-            for begin in range(0, len(ids), _PIECE):
-                piece = ids[begin : begin + _PIECE]
-                last = begin + _PIECE >= len(ids)
-                done = last
-                stopped = ids[-1] in request.sampling.stop_ids
-                self._sampled_tokens += len(piece)
-                yield Sampled(piece, (), ("stop" if stopped else "length") if last else None)
-                await asyncio.sleep(0)
-        finally:
-            self._running -= 1
-            if not done:
-                turns.appendleft(turn)
+        return turns.popleft()
+
+    async def _weigh(self, request: GenerationRequest, ids: tuple[int, ...]) -> Sequence[float]:
+        """The log-probs of what is about to be said: none, for nothing was sampled."""
+        return ()
 
     async def score(self, ids: IntArray, start: int, temperature: float = 1.0) -> FloatArray:
         raise EngineError("a script has no probabilities", fault="user")

@@ -18,6 +18,7 @@ from lego.images.build import Builder, ImageEvent, ImageResult, plan
 from lego.proxy.app import Proxy
 from lego.proxy.records import FinishedCall
 from lego.rollout.run import Run
+from lego.rollout.script import Script, turns_of
 from lego.rollout.settings import RoundSettings
 from lego.rundb import catalogue
 from lego.rundb.rounds import Round
@@ -36,7 +37,8 @@ OnCall = Callable[[FinishedCall], None]
 
 @dataclass(frozen=True)
 class Site:
-    """What every trial of a round shares. `failed_images`: tags of task images that do not build, and why."""
+    """What every trial of a round shares. `failed_images`: tags of task images that do not build, and why.
+    `script`: what a scripted trial says."""
 
     run: Run
     round: Round
@@ -48,6 +50,7 @@ class Site:
     failed_images: Mapping[str, str]
     on_output: OnOutput | None = None
     on_call: OnCall | None = None
+    script: Script = turns_of
 
     def task(self, trial: Trial) -> Task:
         return self.run.tasks[trial.task_id]

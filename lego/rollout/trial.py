@@ -17,7 +17,6 @@ from lego.harness.spec import HarnessSpec
 from lego.proxy.records import FinishedCall
 from lego.proxy.rules import CallRules
 from lego.proxy.session import Caps, Session, SessionSpec
-from lego.rollout.script import turns_of
 from lego.rollout.site import Site
 from lego.rundb import calls, catalogue, trials
 from lego.rundb.trials import Trial
@@ -105,7 +104,7 @@ def _session_spec(trial: Trial, site: Site, spec: HarnessSpec, clock: TrialClock
 
 def _assign_script(site: Site, task: Task, spec: HarnessSpec, session: Session) -> None:
     if isinstance(site.engine, ScriptedEngine):
-        site.engine.assign(session.spec.id, turns_of(task, site.settings.sampler, spec, site.rendering))
+        site.engine.assign(session.spec.id, site.script(task, site.settings.sampler, spec, site.rendering))
 
 
 def _values(site: Site, task: Task, session: Session) -> LaunchValues:

@@ -24,24 +24,35 @@ SPECIAL_TOKENS = (
 
 VOCABULARY = 512
 CONTEXT = 4096
+SPREAD = 0.02
 
 # Words with their leading space, single digits, single signs, newlines, runs of blanks: what a policy this small
 # must copy and compare (an operator, a number, an indentation) is never fused with its neighbours.
 _PIECES = r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]|\r?\n| +(?=[^\s])|\s"
 
 
-def make_tiny(path: Path, seed: int, corpus: Iterable[str]) -> None:
-    """Write a Hugging Face folder at `path`: Qwen3ForCausalLM of about 0.9M parameters (float32, tied embeddings,
-    context 4096) and a byte-level BPE tokenizer of at most 512 ids that gives every text back exactly.
+def make_tiny(
+    path: Path,
+    seed: int,
+    corpus: Iterable[str],
+    *,
+    vocabulary: int = VOCABULARY,
+    context: int = CONTEXT,
+    spread: float = SPREAD,
+) -> None:
+    """Write a Hugging Face folder at `path`: Qwen3ForCausalLM of about 0.9M parameters (float32, tied embeddings)
+    with a context of `context` tokens, and a byte-level BPE tokenizer of at most `vocabulary` ids that gives every
+    text back exactly.
 
-    The same seed and corpus give the same files. The corpus decides only the tokenizer's merges.
+    spread: standard deviation of the random weights. The same arguments give the same files. The corpus decides only
+    the tokenizer's merges.
     """
     path.mkdir(parents=True, exist_ok=True)
-    size = _write_tokenizer(path, corpus)
-    _write_model(path, seed, size)
+    size = _write_tokenizer(path, corpus, vocabulary, context)
+    _write_model(path, seed, size, context, spread)
 
 
-def _write_tokenizer(path: Path, corpus: Iterable[str]) -> int:
+def _write_tokenizer(path: Path, corpus: Iterable[str], vocabulary: int, context: int) -> int:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -53,7 +64,7 @@ def _write_tokenizer(path: Path, corpus: Iterable[str]) -> int:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
@@ -67,14 +78,14 @@ def _write_tokenizer(path: Path, corpus: Iterable[str]) -> int:
             "tokenizer_class": "PreTrainedTokenizerFast",
             "eos_token": "<|im_end|>",
             "pad_token": "<|endoftext|>",
-            "model_max_length": CONTEXT,
+            "model_max_length": context,
             "clean_up_tokenization_spaces": False,
         },
     )
     return int(tokenizer.get_vocab_size())
 
 
-def _write_model(path: Path, seed: int, vocabulary: int) -> None:
+def _write_model(path: Path, seed: int, vocabulary: int, context: int, spread: float) -> None:
     import torch
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
     from transformers.utils import logging
@@ -89,7 +100,8 @@ def _write_model(path: Path, seed: int, vocabulary: int) -> None:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=32,
-        max_position_embeddings=CONTEXT,
+        max_position_embeddings=context,
+        initializer_range=spread,
         tie_word_embeddings=True,
         use_cache=True,
         bos_token_id=None,
