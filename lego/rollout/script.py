@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lego.errors import TaskError
 from lego.harness.spec import HarnessSpec
 from lego.rollout.settings import Sampler
 from lego.tasks.task import DemoStep, Task
 from lego.trajectory.messages import Message, Tool
 from lego.trajectory.render import Rendering
+
+Script = Callable[[Task, Sampler, HarnessSpec, Rendering], list[list[int]]]
+"""What a trial of a task in a harness says: the completion ids of each turn."""
 
 
 def steps_of(task: Task, sampler: Sampler) -> tuple[DemoStep, ...]:
@@ -23,12 +28,12 @@ def steps_of(task: Task, sampler: Sampler) -> tuple[DemoStep, ...]:
 def turns_of(task: Task, sampler: Sampler, spec: HarnessSpec, rendering: Rendering) -> list[list[int]]:
     """The completion ids of each turn, the last ones submitting the work."""
     before = [Message("user", task.instruction)]
-    tools = _tools(spec)
+    tools = tools_of(spec)
     replies = [spec.script_turn(step) for step in steps_of(task, sampler)] + [spec.submit_turn()] * spec.script.submits
     return [rendering.encode_reply(before, reply, tools) for reply in replies]
 
 
-def _tools(spec: HarnessSpec) -> list[Tool]:
+def tools_of(spec: HarnessSpec) -> list[Tool]:
     """The tools that the script calls, as far as rendering a reply asks for them."""
     if spec.script.style == "text":
         return []
