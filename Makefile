@@ -6,12 +6,13 @@ BIN    := $(VENV)/bin
 export OMP_WAIT_POLICY ?= passive
 export KMP_BLOCKTIME   ?= 0
 
-.PHONY: help setup system demo learn test lint bench clean
+.PHONY: help setup system demo learn smollm test lint bench clean
 
 help:
 	@echo "make demo   the whole circle on this machine: images, a taught policy, rollouts, verdicts, training, evaluation"
 	@echo "make test   lint, types and every test"
 	@echo "make learn  five runs that show whether it learns (hours; stopped, it goes on); ends in docs/learn.md"
+	@echo "make smollm a real model's weights through the whole circle (docs/models.md)"
 	@echo "make bench  speed, as ratios in one run"
 
 setup: $(VENV)/.installed system
@@ -34,6 +35,9 @@ demo: setup
 LEARN_DIR ?= runs
 learn: setup
 	OMP_NUM_THREADS=1 $(BIN)/python tools/learn.py --dir $(LEARN_DIR)
+
+smollm: setup
+	sh tools/smollm.sh $(BIN)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

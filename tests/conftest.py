@@ -33,6 +33,14 @@ def missing(part: str, why: str) -> NoReturn:
     pytest.skip(f"{part}: {why}")
 
 
+def smollm() -> Path:
+    """The folder of SmolLM2's weights, as `make smollm` makes it."""
+    folder = Path(__file__).resolve().parents[1] / "models" / "smollm2"
+    if not (folder / "config.json").is_file():
+        missing("smollm", f"{folder} is not there; make smollm makes it")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def podman() -> Iterator[Podman]:
     """The private podman, as the project itself opens it."""

@@ -23,14 +23,16 @@ Piece = tuple[list[int], bool]
 class ChatMLRenderer:
     """ChatML without tools, as SmolLM2 writes it; tool results are user turns; text is taken and given verbatim.
 
+    default_system: the system turn of a conversation that begins without one; empty for none.
     Thinking is not part of the format and is left out of rendered history.
     """
 
     is_prefix_stable = True
     has_tools = False
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, default_system: str = "") -> None:
         self._tokenizer = tokenizer
+        self._default_system = default_system
         self._start = self._required("<|im_start|>")
         self._end = self._required("<|im_end|>")
         self._newline = self._encode("\n")
@@ -45,9 +47,14 @@ class ChatMLRenderer:
         self, messages: list[Turn], *, tools: list[Turn] | None = None, add_generation_prompt: bool = False
     ) -> RenderedTokens:
         self._check_tools(tools)
-        ids: list[int] = []
-        indices: list[int] = []
-        sampled: list[bool] = []
+        return self._render(self._opening(messages), messages, tools, add_generation_prompt)
+
+    def _render(
+        self, opening: list[int], messages: list[Turn], tools: list[Turn] | None, add_generation_prompt: bool
+    ) -> RenderedTokens:
+        ids = list(opening)
+        indices = [-1] * len(ids)
+        sampled = [False] * len(ids)
         for index, message in enumerate(messages):
             for piece, is_sampled in self._turn(message, tools):
                 ids += piece
@@ -65,7 +72,7 @@ class ChatMLRenderer:
         self, messages: list[Turn], *, tools: list[Turn] | None = None, add_generation_prompt: bool = False
     ) -> list[int]:
         self._check_tools(tools)
-        ids: list[int] = []
+        ids = self._opening(messages)
         for message in messages:
             for piece, _ in self._turn(message, tools):
                 ids += piece
@@ -84,7 +91,8 @@ class ChatMLRenderer:
         prior = [*previous_prompt_ids, *previous_completion_ids]
         if not previous_completion_ids or previous_completion_ids[-1] not in self._stops:
             prior.append(self._end)
-        added = self.render(new_messages, tools=tools, add_generation_prompt=True)
+        self._check_tools(tools)
+        added = self._render([], new_messages, tools, add_generation_prompt=True)
         lead = len(prior) + len(self._newline)
         return RenderedTokens(
             token_ids=[*prior, *self._newline, *added.token_ids],
@@ -97,6 +105,11 @@ class ChatMLRenderer:
         self, token_ids: list[int], *, tools: list[Turn] | None = None, prompt_ids: list[int] | None = None
     ) -> ParsedResponse:
         return ParsedResponse(content=self._decode(self._before_stop(token_ids)))
+
+    def _opening(self, messages: list[Turn]) -> list[int]:
+        if not self._default_system or not messages or messages[0]["role"] == "system":
+            return []
+        return [self._start, *self._encode("system\n" + self._default_system), self._end, *self._newline]
 
     def _turn(self, message: Turn, tools: list[Turn] | None) -> list[Piece]:
         role = message["role"]

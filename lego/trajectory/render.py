@@ -192,7 +192,9 @@ def open_rendering(tokenizer: Tokenizer, name: str, model_name: str = "") -> Ren
     if name in ("chatml", "tiny-chatml"):
         from lego.trajectory.chatml import ChatMLRenderer, TinyChatMLRenderer
 
-        own = ChatMLRenderer(tokenizer) if name == "chatml" else TinyChatMLRenderer(tokenizer)
+        own = (
+            ChatMLRenderer(tokenizer, _default_system(tokenizer)) if name == "chatml" else TinyChatMLRenderer(tokenizer)
+        )
         return Rendering(name, tokenizer, own, _grammar(name, tokenizer, own))
     from renderers import base, configs
 
@@ -225,6 +227,26 @@ def open_rendering(tokenizer: Tokenizer, name: str, model_name: str = "") -> Ren
 def _templated(tokenizer: Tokenizer) -> Tokenizer:
     has_template = hasattr(tokenizer, "apply_chat_template")
     return tokenizer if has_template else load_template_tokenizer(tokenizer.name_or_path)
+
+
+def _default_system(tokenizer: Tokenizer) -> str:
+    """The system turn that the tokenizer's own ChatML template gives a conversation without one; empty for none."""
+    template = getattr(tokenizer, "chat_template", None)
+    if not isinstance(template, str):
+        return ""
+    from jinja2 import TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    # As transformers reads templates, which takes seconds to import.
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    try:
+        text = environment.from_string(template).render(messages=[{"role": "user", "content": "q"}])
+    except (TemplateError, ValueError, TypeError, ArithmeticError, LookupError):
+        return ""
+    mark, (opening, user, _) = "<|im_start|>system\n", text.partition("<|im_end|>\n<|im_start|>user\nq")
+    return opening.removeprefix(mark) if user and opening.startswith(mark) else ""
 
 
 def _speaks(templated: Any, name: str) -> bool:

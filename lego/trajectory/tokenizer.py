@@ -69,6 +69,10 @@ class FolderTokenizer:
         self._plain = EncodingCache(lambda text: backend.encode(text, add_special_tokens=False).ids)
         config_file = folder / "tokenizer_config.json"
         config = json.loads(config_file.read_text()) if config_file.exists() else {}
+        template_file = folder / "chat_template.jinja"
+        self.chat_template: str | None = (
+            template_file.read_text() if template_file.exists() else config.get("chat_template")
+        )
         self.unk_token_id = self._named(config.get("unk_token"))
         self.eos_token_id = self._named(config.get("eos_token"))
 
