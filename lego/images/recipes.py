@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from lego.config.schema import ImagesSection
 from lego.errors import TaskError
+from lego.harness.launch import MOUNT
 from lego.harness.spec import HarnessSpec
 from lego.images import dockerfile, keys
 from lego.tasks.task import Environment, File, Task, Tree
@@ -101,15 +102,18 @@ def runtime_recipe(spec: HarnessSpec, section: ImagesSection) -> Recipe:
 
 
 def _npm_stage(spec: HarnessSpec, base: str) -> list[str]:
-    """Where npm packages are installed: npm and node themselves stay behind."""
+    """Where npm packages are installed: npm and the node it runs on stay behind. A harness that runs on node brings
+    its own as a package.
+    """
     if not spec.install.npm:
         return []
     wanted = " ".join(f"'{name}@{version}'" for name, version in sorted(spec.install.npm.items()))
     return [
         f"FROM {base} AS npm",
         "USER 0",
-        "RUN apt-get update && apt-get install -y --no-install-recommends npm",
+        "RUN apt-get update && apt-get install -y --no-install-recommends npm patchelf",
         f"RUN npm install --global --prefix /npm --no-audit --no-fund {wanted}",
+        f"RUN {OWN_LOADER}",
     ]
 
 
@@ -136,8 +140,18 @@ RELOCATE = (
     ' python=$(readlink -f "$(command -v python3)"); ln -sr "$python" /lego/python; {venv}'
 )
 VENV = (
-    'ln -sfr "$python" /venv/bin/python; sed -i "s|^home = .*|home = /opt/harness$(dirname "$python")|"'
+    f'ln -sfr "$python" /venv/bin/python; sed -i "s|^home = .*|home = {MOUNT}$(dirname "$python")|"'
     " /venv/pyvenv.cfg"
+)
+
+# A native program finds its own parts by /proc/self/exe, so the loader cannot be started with the program as its
+# argument, as it is for Python: the program has to name the loader. DT_RPATH, other than DT_RUNPATH, also holds for
+# what the libraries load. Programs of another C library, and static ones, are left as they are.
+OWN_LOADER = (
+    "find /npm -type f -perm /111 -size +64k -exec sh -c 'for file; do"
+    ' case "$(patchelf --print-interpreter "$file" 2>/dev/null)" in */ld-linux*)'
+    f' patchelf --set-interpreter {MOUNT}/lego/ld.so --force-rpath --set-rpath {MOUNT}/lego/lib "$file" || exit 1;;'
+    " esac; done' sh {} +"
 )
 
 # Caches hold other versions of what a task is about; git's logs and loose ends hold commits nothing points at.
