@@ -66,8 +66,11 @@ def command(
     Begins no run: what is frozen when a run begins may still be changed afterwards.
     """
     if harnesses or all_harnesses:
+        from lego.harness.spec import load_spec
         from stages._check_harness import check_harnesses, shipped
 
+        for name in harnesses:
+            load_spec(name)  # a name that is not one is told at once
         chosen = list(dict.fromkeys([*harnesses, *(shipped() if all_harnesses else ())]))
         with _policy_of(loaded) as config:
             check_harnesses(config, overrides_of(ctx), chosen, scenarios or SCENARIOS, table=table, as_json=as_json)

@@ -49,7 +49,7 @@ async def check(bench: Bench, harness: str, scenarios: Collection[str], images: 
         spec = load_spec(harness)
     except LegoError as error:
         return [Report(harness, "", "", failures=(_words(error),))]
-    version = ", ".join(str(version) for version in (*spec.install.pip.values(), *spec.install.npm.values()))
+    version = next(iter((*spec.install.pip.values(), *spec.install.npm.values())), "")
     lacking = _lacking(spec, bench.config, images)
     if lacking:
         return [Report(spec.name, version, "", failures=lacking)]
