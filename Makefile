@@ -6,13 +6,14 @@ BIN    := $(VENV)/bin
 export OMP_WAIT_POLICY ?= passive
 export KMP_BLOCKTIME   ?= 0
 
-.PHONY: help setup system demo learn smollm test lint bench clean
+.PHONY: help setup system demo learn smollm test lint harness-matrix bench clean
 
 help:
 	@echo "make demo   the whole circle on this machine: images, a taught policy, rollouts, verdicts, training, evaluation"
 	@echo "make test   lint, types and every test"
 	@echo "make learn  five runs that show whether it learns (hours; stopped, it goes on); ends in docs/learn.md"
 	@echo "make smollm a real model's weights through the whole circle (docs/models.md)"
+	@echo "make harness-matrix  every shipped harness through scripted bug fixes, every sampled token proven (1.5 GB of images)"
 	@echo "make bench  speed, as ratios in one run"
 
 setup: $(VENV)/.installed system
@@ -46,6 +47,10 @@ lint: $(VENV)/.installed
 
 test: setup lint
 	$(BIN)/python -m pytest
+
+# docs/harnesses.md says what the table means; the newest one is in docs/log.md.
+harness-matrix: setup
+	OMP_NUM_THREADS=1 $(BIN)/lego check --all-harnesses --table
 
 bench: setup
 	$(BIN)/python -m benchmarks
