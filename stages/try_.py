@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(name="try")
 @click.argument("task")
-@click.option("--harness", help="Which harness to run it in. [default: the config's first]")
+@click.option("--harness", help="Which harness to run it in. [default: the task's own, else the config's first]")
 @click.option("--output", "show_output", is_flag=True, help="Print what the harness itself prints, too.")
 @config_options
 def command(loaded: Loaded, as_json: bool, task: str, harness: str | None, show_output: bool) -> None:
@@ -50,10 +50,11 @@ async def _try(loaded: Loaded, as_json: bool, task: str, harness: str | None, sh
     with tempfile.TemporaryDirectory(prefix="lego-try-") as folder:
         run = open_run(replace(loaded, config=_scratch(loaded.config, folder, policy, task, harness)))
         name = _named(task, list(run.tasks))
+        chosen = harness or run.tasks[name].harness or next(iter(run.config.harness))
         settings = replace(settings_for(run.config, "train"), samples=1)
         round_ = rounds.open_round(
             run.store, "eval", ordinal=1, policy_version=run.newest_policy().version,
-            tasks=[(name, next(iter(run.specs)))], samples=1, settings=settings.as_dict(),
+            tasks=[(name, chosen)], samples=1, settings=settings.as_dict(),
         )  # fmt: skip
         show = None if as_json else _show_call
         output = _show_output if show_output else None
@@ -79,19 +80,18 @@ async def _try(loaded: Loaded, as_json: bool, task: str, harness: str | None, sh
 
 
 def _scratch(config: Config, folder: str, policy: str, task: str, harness: str | None) -> Config:
-    """The config of a run of its own: this task, this harness, the newest policy there is."""
+    """The config of a run of its own: this task, the newest policy there is, this harness if one is named."""
     from lego.config.schema import TaskSource, TasksSection
 
     tasks = config.tasks
     if Path(task).is_dir():
         tasks = TasksSection(train=[], eval=[TaskSource(source="harbor", path=task)])
-    chosen = harness or next(iter(config.harness))
     return replace(
         config,
         run=replace(config.run, name="try", dir=folder),
         policy=replace(config.policy, model=policy),
         tasks=tasks,
-        harness={chosen: 1.0},
+        harness={harness: 1.0} if harness else config.harness,
         rollout=replace(config.rollout, max_attempts=1, concurrency=1),
     )
 

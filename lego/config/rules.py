@@ -14,7 +14,7 @@ from lego.errors import ConfigError
 from lego.units import parse_duration, parse_size
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "engine.kind": ("transformers", "scripted"),
+    "engine.kind": ("transformers", "vllm", "scripted"),
     "engine.dtype": ("float32", "bfloat16"),
     "engine.device": ("auto", "cpu", "cuda"),
     "sandbox.network": ("sealed",),
@@ -30,7 +30,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 SOURCES = ("harbor", "family")
 BASES = ("debian:", "registry:", "rootfs:")
 DURATIONS = ("sandbox.timeout", "rollout.lease", "verify.timeout")
-SIZES = ("sandbox.memory", "sandbox.disk", "sandbox.disk_reserve")
+SIZES = ("engine.cache", "sandbox.memory", "sandbox.disk", "sandbox.disk_reserve")
 SMALLEST_LIMIT = 2**20
 
 _Bound = tuple[Callable[[float], bool], str]
@@ -167,8 +167,8 @@ def _source(key: str, source: TaskSource) -> Iterator[Problem]:
     if source.source == "harbor":
         if not source.path:
             yield Problem(f"{key}.path", "source harbor needs the folder of the tasks")
-        if source.name or source.options:
-            yield Problem(key, "name and options belong to source family")
+        if source.name:
+            yield Problem(f"{key}.name", "a name belongs to source family")
     if source.source == "family":
         if not source.name:
             yield Problem(f"{key}.name", "source family needs the generator's name")

@@ -50,11 +50,12 @@ class PolicySection:
 
 @dataclass
 class EngineSection:
-    kind: str = tunable("transformers", "transformers | scripted")
+    kind: str = tunable("transformers", "transformers | vllm | scripted")
     dtype: str = tunable("float32", "float32 | bfloat16")
     device: str = machine("auto", "auto | cpu | cuda")
     max_concurrent: int = machine(16, "sequences decoded together")
     threads: int = machine(0, "torch threads; 0 leaves torch's default")
+    cache: str = machine("1g", "memory for the prefixes of conversations between their turns; vllm: its whole KV cache")
 
 
 @dataclass
@@ -64,7 +65,8 @@ class TaskSource:
     name: str = identity("", "family: which generator")
     count: int = identity(0, "family: how many; harbor: the first so many (0 = all)")
     seed: int = identity(0, "family: seed of the generator")
-    options: dict[str, Any] = identity({}, "family: the generator's own options")
+    options: dict[str, Any] = identity({}, "family: the generator's own; harbor: network, host_env")
+    harness: str = identity("", "the harness these tasks run in; empty = drawn by the weights under harness")
 
 
 @dataclass

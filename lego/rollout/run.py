@@ -94,7 +94,8 @@ def open_run(loaded: Loaded) -> Run:
     config = loaded.config
     folder = run_folder(config.run.dir, config.run.name)
     train, held_out = load_all(config.tasks)
-    specs = {name: load_spec(name) for name in sorted(config.harness)}
+    named = {task.harness for task in (*train, *held_out) if task.harness}
+    specs = {name: load_spec(name) for name in sorted({*config.harness, *named})}
     store = Store.open(run_db(config.run.dir, config.run.name), lease=parse_duration(config.rollout.lease))
     with _set_up_lock(folder), store.write():
         meta.settle_config(store, flat(config), tags())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lego.config.schema import TaskSource, TasksSection
@@ -42,7 +43,7 @@ def load_tasks(
                 raise TaskError(f"two tasks have {what}: {same.where} and {task.where}", fault="user")
             taken[task.id] = task
             contents[task.digest] = task
-            tasks.append(task)
+            tasks.append(replace(task, harness=source.harness))
     return tasks
 
 

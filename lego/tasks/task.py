@@ -75,7 +75,7 @@ class Task:
 
     `tests` are hidden until verification and contain test.sh; `solution` holds solve.sh. `protected` are paths
     (relative to a root, gitwildmatch patterns) that a submission may not change; `demonstration` drives scripted
-    trials.
+    trials; `harness` is the one it runs in, empty where the run's weights decide.
     """
 
     id: str
@@ -94,9 +94,10 @@ class Task:
     demonstration: tuple[DemoStep, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
+    harness: str = ""
 
     def content_digest(self) -> str:
-        """sha256 hex over everything that decides what the task is: not its name, place, notes or demonstration."""
+        """sha256 hex over everything that decides what the task is: not its name, place, harness, notes, demonstration."""
         env = self.environment
         decisive = {
             "instruction": self.instruction,

@@ -81,12 +81,19 @@ def test_near_misses_are_recognised():
         (TaskSource("family", name="f"), "count"),
         (TaskSource("family", name="f", count=1, path="x"), "path"),
         (TaskSource("harbor", path="x", count=-1), "count"),
+        (TaskSource("harbor", path="x", name="f"), "name"),
     ],
 )
 def test_task_sources_say_what_they_need(source, key):
     config = fine()
     config.tasks.train = [source]
     assert f"tasks.train[0].{key}" in broken(config)
+
+
+def test_a_harbor_source_may_have_options_and_a_harness():
+    config = fine()
+    config.tasks.train = [TaskSource("harbor", path="x", options={"network": "sealed"}, harness="codex")]
+    assert broken(config) == {}
 
 
 def test_held_out_tasks_are_not_trained_on(tmp_path, monkeypatch):

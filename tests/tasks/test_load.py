@@ -30,6 +30,12 @@ def test_sources_in_order(two):
     assert [task.id for task in tasks] == ["off-by-one-3-0000", "off-by-one-3-0001", "last-page", "slug-accents"]
 
 
+def test_a_source_s_harness_is_its_tasks_own_and_no_part_of_what_they_are(two):
+    drawn, named = load_tasks([harbor(two)]), load_tasks([harbor(two, harness="codex")])
+    assert [task.harness for task in (*drawn, *named)] == ["", "", "codex", "codex"]
+    assert [task.digest for task in drawn] == [task.digest for task in named]
+
+
 def test_count(two):
     assert [task.id for task in load_tasks([harbor(two, count=1)])] == ["last-page"]
 
