@@ -97,7 +97,7 @@ class Task:
     harness: str = ""
 
     def content_digest(self) -> str:
-        """sha256 hex over everything that decides what the task is: not its name, place, harness, notes, demonstration."""
+        """sha256 hex over all that decides what the task is: not its name, place, notes, demonstration or harness."""
         env = self.environment
         decisive = {
             "instruction": self.instruction,
