@@ -137,7 +137,12 @@ class Ran:
 
 
 async def run_sealed(
-    podman: Podman, image: str, launch: Launch, sockets: Path, workspace: Mapping[str, bytes] | None = None
+    podman: Podman,
+    image: str,
+    launch: Launch,
+    sockets: Path,
+    workspace: Mapping[str, bytes] | None = None,
+    seconds: float = 120,
 ) -> Ran:
     """Run a launch as uid 1000 in a sealed box, as a trial does."""
     laid = {path: File(data) for path, data in (workspace or {}).items()} | dict(launch.files)
@@ -151,6 +156,6 @@ async def run_sealed(
         image_mounts=[ImageMount(*launch.image_mount)],
     )
     async with open_box(podman, spec) as box:
-        ending = await box.run(launch.argv, env=launch.env, stdin=launch.stdin or b"", clock=TrialClock(120))
+        ending = await box.run(launch.argv, env=launch.env, stdin=launch.stdin or b"", clock=TrialClock(seconds))
         files = await box.read(list(workspace)) if workspace else {}
     return Ran(ending.rc, (ending.stdout + ending.stderr).decode(errors="replace"), files)

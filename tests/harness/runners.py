@@ -1,0 +1,90 @@
+"""What the tests of the harnesses with runners of ours share: a box with bash and no Python, and the real proxy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lego.config.schema import ImagesSection
+from lego.harness.launch import LaunchValues, render
+from lego.harness.spec import HarnessSpec
+from lego.images.build import ensure_base
+from lego.images.recipes import runtime_tag
+from lego.proxy.app import Proxy
+from lego.proxy.records import FinishedCall
+from lego.proxy.rules import CallRules
+from lego.proxy.session import Caps, Session, SessionSpec
+from lego.sandbox.podman import Podman
+from tests.conftest import missing
+from tests.harness.canned import Ran, run_sealed
+from tests.images.bare import make_bare_image
+from tests.proxy.families import family
+from tests.proxy.parts import PlayEngine
+
+TAG = "localhost/lego-test/bash:1"
+DOCKERFILE = """
+FROM {base} AS packages
+RUN apt-get update && apt-get install -y --no-install-recommends bash-static
+FROM {bare}
+COPY --from=packages /bin/bash-static /bin/bash
+"""
+BEFORE, AFTER = b"a mat\n", b"a cat\n"
+FILE = "/app/animal.txt"
+
+
+async def bash_image(podman: Podman, folder: Path) -> str:
+    """An image with busybox and bash, both static, and nothing else; it is built if it is missing."""
+    if podman.cli("image", "exists", TAG, check=False).returncode != 0:
+        base = await ensure_base(podman, ImagesSection(), folder / "logs")
+        text = DOCKERFILE.format(base=base, bare=await make_bare_image(podman, folder)).encode()
+        podman.cli("build", "--network", "host", "--tag", TAG, "--file", "-", str(folder), input=text)
+    return TAG
+
+
+def built(podman: Podman, spec: HarnessSpec) -> str:
+    """The tag of the harness's runtime image; the test is skipped where nobody has built it."""
+    tag = runtime_tag(spec, ImagesSection())
+    if podman.cli("image", "exists", tag, check=False).returncode != 0:
+        missing(f"{spec.name}-image", f"{tag} is not built; make harness-matrix builds it")
+    return tag
+
+
+@dataclass
+class Trial:
+    """One harness before one proxy; `rows` are its calls so far."""
+
+    podman: Podman
+    spec: HarnessSpec
+    runtime: str
+    image: str
+    sockets: Path
+    rows: list[FinishedCall] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def session(self, engine: PlayEngine, caps: Caps | None = None) -> AsyncIterator[Session]:
+        calls = self.spec.calls
+        spec = SessionSpec(
+            id="t", socket_dir=self.sockets, token="sk-trial", caps=caps or Caps(40, 4000, 400_000),
+            rules=CallRules(calls.subagent, calls.auxiliary, calls.volatile), on_call=self.rows.append,
+        )  # fmt: skip
+        async with Proxy(engine, family()) as proxy, proxy.session(spec) as session:
+            yield session
+
+    async def run(
+        self,
+        session: Session,
+        instruction: str = "-- Fix the {animal} in animal.txt.",
+        max_turns: int = 40,
+        workspace: Mapping[str, bytes] | None = None,
+    ) -> Ran:
+        caps = session.spec.caps
+        values = LaunchValues(
+            instruction=instruction, token=session.token, model="policy", max_turns=max_turns,
+            max_output_tokens=caps.max_output_tokens, context=caps.context, temperature=1.0, workdir="/app",
+        )  # fmt: skip
+        launch = render(self.spec, values, self.runtime)
+        return await run_sealed(
+            self.podman, self.image, launch, self.sockets, {FILE: BEFORE, **(workspace or {})}, seconds=300
+        )

@@ -1,0 +1,57 @@
+"""Terminus-2, unmodified and sealed in, against the real proxy: no tools, all of its history recognised by its text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lego.harness.spec import load_spec
+from lego.proxy.session import Caps
+from lego.sandbox.podman import Podman
+from lego.trajectory.segments import segments
+from tests.harness.runners import AFTER, FILE, Trial, bash_image, built
+from tests.proxy.families import all_trained, continued, said
+from tests.proxy.parts import PlayEngine, Turn
+
+pytestmark = pytest.mark.podman
+
+SPEC = load_spec("terminus-2")
+FIX = "sed -i 's/mat/cat/' animal.txt\n"
+
+
+def keys(*commands: str, thinking: str = "", complete: bool = False) -> Turn:
+    """A turn that types each command, waiting half a second after it."""
+    typed = [{"keystrokes": command, "duration": 0.5} for command in commands]
+    reply = {"analysis": "é", "plan": "p", "commands": typed} | ({"task_complete": True} if complete else {})
+    return said(json.dumps(reply, ensure_ascii=False, indent=1), thinking or None)
+
+
+DONE = keys(complete=True)
+
+
+@pytest.fixture
+async def trial(podman: Podman, sockets: Path, tmp_path: Path) -> Trial:
+    return Trial(podman, SPEC, built(podman, SPEC), await bash_image(podman, tmp_path), sockets)
+
+
+async def test_thinking_and_broken_replies_are_one_unbroken_segment(trial: Trial) -> None:
+    engine = PlayEngine(
+        keys("cat animal.txt\n", "printf '%s\\n' \"$PATH\" \"${LOCPATH-none}\" \"${LEGO_TOKEN-none}\"; which tmux\n",
+             thinking="Which animal?"),
+        said("I would rather talk.", "Hm."),
+        said('Sure: {"analysis": "a", "plan": "p", "commands": [{"keystrokes": "ls\\n"}]} there.'),
+        keys(FIX, thinking="A cat."),
+        DONE,
+        DONE,
+    )  # fmt: skip
+    async with trial.session(engine) as session:
+        ran = await trial.run(session)
+        assert (ran.code, ran.files[FILE]) == (0, AFTER), ran.output
+        assert all_trained(session, trial.rows) and len(segments(session.tree).segments) == 1
+    assert [(row.kind, row.status, row.drift) for row in trial.rows] == [("main", 200, {})] * 6
+    assert all(continued(engine, trial.rows, number) for number in range(2, 7))
+    screen = trial.rows[1].messages["new"][-1]["content"]
+    assert "a mat" in screen and screen.count("none") >= 3, screen
+    assert "harness" not in screen and "sk-trial" not in screen, screen
