@@ -41,3 +41,9 @@ def test_a_page_out_of_date_is_noticed() -> None:
 def test_links_inside_the_project_lead_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", path.read_text(encoding="utf-8"))
     assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tests_that_a_page_names_are_there(path: Path) -> None:
+    for file, name in set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", path.read_text(encoding="utf-8"))):
+        assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), name

@@ -61,6 +61,8 @@ class Assembly:
         self, trial: Row, verdict_id: int | None, cut: Segmentation, advantage: float, sampler: Sampler, group: str
     ) -> None:
         """Enter one trial's segments; together they weigh 1."""
+        if not cut.segments and not cut.dropped:
+            self.drop(trial, f"nothing but {', '.join(cut.excluded)} calls" if cut.excluded else "it sampled nothing")
         weights = segment_weights([segment.sampled for segment in cut.segments]) if cut.segments else []
         for number, (segment, weight) in enumerate(zip(cut.segments, weights, strict=True)):
             self.rows.append(SampleRow(trial["id"], verdict_id, number, advantage, weight, segment.sampled))

@@ -70,6 +70,23 @@ def test_a_run_of_silent_harnesses_stops_early(project, podman):
     assert max(map(len, status.out.splitlines())) <= 80
 
 
+def test_a_prompt_beyond_the_context_ends_a_trial_as_truncated_not_as_an_error(project, podman):
+    """OpenHands#7023, claude-code-proxy#60: what the policy left when its context was full is graded like any other."""
+    project.task("good")
+    asks = ASKS.replace('"hello"}]}\'', '"\' + b"word " * 900 + b\'"}]}\'') % 'os.environ["LEGO_TOKEN"].encode()'
+    project.write(
+        policy={"context": 512},
+        harness={project.spec("long", asks + "echo right > answer; exit 1"): 1},
+        rollout={"max_output_tokens": 64},
+        tasks={"eval": [{"source": "harbor", "path": "tasks"}]},
+    )
+    result = project.lego("eval")
+    assert result.code == 0, result.err
+    (trial,) = project.trials()
+    assert (trial["status"], trial["fault"], trial["ending"], trial["reward"]) == ("finished", None, "context", 1)
+    assert trial["summary"]["rejected"] == {"context_overflow": 1}
+
+
 def test_a_harness_that_hangs_after_a_call_is_graded_on_what_it_left(project, podman):
     project.task("good")
     project.write(

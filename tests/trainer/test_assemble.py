@@ -159,6 +159,19 @@ def test_a_trial_that_forked_weighs_as_one(store: Store) -> None:
     assert sum(int(segment.mask.sum()) for segment in out.segments) == 9
 
 
+def test_a_graded_trial_that_sampled_nothing_moves_the_baseline_and_trains_nothing(store: Store) -> None:
+    """agentcore-rl-toolkit#122: such a trial went in as one made-up token with mask 1."""
+    round_ = begin(store, ["a"], 2)
+    refused = call(1, kind="rejected", completion_ids=np.array([], np.int32), logprobs=None, fate="abandoned")
+    silent = play(store, round_, 0.0, recorded=[refused])
+    play(store, round_, 1.0)
+    config = Config()
+    config.train.objective.advantage_std = False
+    out = assemble(store, round_, config)
+    assert [(segment.trial_id != silent, segment.advantage) for segment in out.segments] == [(True, 0.5)]
+    assert [(row.trial_id, row.tokens) for row in out.rows if row.dropped == "it sampled nothing"] == [(silent, 0)]
+
+
 def test_a_lonely_member_is_skipped_with_its_reason(store: Store) -> None:
     round_ = begin(store, ["a"], 1)
     play(store, round_, 1.0)
