@@ -132,11 +132,13 @@ def _writes_files(text: str) -> bool:
     return bool(words & {"RUN", "COPY", "ADD"})
 
 
+_REAL_LOADER = (
+    'real=$(readlink -f "$(ls /lib64/ld-linux*.so* /lib/ld-linux*.so* /lib/*/ld-linux*.so* 2>/dev/null | head -n 1)")'
+)
 # Fixed names under /lego whatever the distribution and the architecture; every link is relative, because the image is
 # used mounted at another place than it was built at.
 RELOCATE = (
-    'set -e; real=$(readlink -f "$(ls /lib64/ld-linux*.so* /lib/ld-linux*.so* /lib/*/ld-linux*.so* 2>/dev/null'
-    ' | head -n 1)"); ln -sr "$real" /lego/ld.so; ln -sr "$(dirname "$real")" /lego/lib;'
+    f'set -e; {_REAL_LOADER}; ln -sr "$real" /lego/ld.so; ln -sr "$(dirname "$real")" /lego/lib;'
     ' python=$(readlink -f "$(command -v python3)"); ln -sr "$python" /lego/python; {venv}'
 )
 VENV = (
@@ -146,11 +148,16 @@ VENV = (
 
 # A native program finds its own parts by /proc/self/exe, so the loader cannot be started with the program as its
 # argument, as it is for Python: the program has to name the loader. DT_RPATH, other than DT_RUNPATH, also holds for
-# what the libraries load. Programs of another C library, and static ones, are left as they are.
+# what the libraries load. Programs of another C library, and static ones, are left as they are; so is one that no
+# longer starts once its parts were moved (Claude Code's), which then needs the task image's glibc.
 OWN_LOADER = (
-    "find /npm -type f -perm /111 -size +64k -exec sh -c 'for file; do"
-    ' case "$(patchelf --print-interpreter "$file" 2>/dev/null)" in */ld-linux*)'
-    f' patchelf --set-interpreter {MOUNT}/lego/ld.so --force-rpath --set-rpath {MOUNT}/lego/lib "$file" || exit 1;;'
+    f"set -e; {_REAL_LOADER}; mkdir -p {MOUNT}/lego;"
+    f' ln -s "$real" {MOUNT}/lego/ld.so; ln -s "$(dirname "$real")" {MOUNT}/lego/lib;'
+    " find /npm -type f -perm /111 -size +64k -exec sh -c 'for file; do"
+    ' case "$(patchelf --print-interpreter "$file" 2>/dev/null)" in */ld-linux*) cp -p "$file" "$file.own";'
+    f' patchelf --set-interpreter {MOUNT}/lego/ld.so --force-rpath --set-rpath {MOUNT}/lego/lib "$file.own" || exit 1;'
+    ' timeout 120 "$file.own" --version </dev/null >/dev/null 2>&1;'
+    ' if [ $? -lt 128 ]; then mv "$file.own" "$file"; else echo "left as it is: $file"; rm "$file.own"; fi;;'
     " esac; done' sh {} +"
 )
 
