@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _WITHOUT_CONFIG = """
 run: {name: check}
 policy: {model: tiny, renderer: qwen3, context: 65536}   # over the longest first prompt of a harness, and some turns
-sandbox: {memory: 2g, pids: 512, cpus: 2, disk: 1g, timeout: 300s}
+sandbox: {memory: 2g, pids: 512, cpus: 2, disk: 1g, timeout: 600s}
 tasks: {train: [{source: family, name: off-by-one, count: 1, seed: 1}]}
 """
 

@@ -26,9 +26,10 @@ TASKS = TasksSection(train=[TaskSource(source="family", name="off-by-one", count
 MAX_OUTPUT = 1024
 """Tokens that a call of a check may sample."""
 
-_NOISE = 5000
-"""Tokens that one noisy step prints, about: digits are tokens of their own in the families of today."""
-_ROOM = 6 * _NOISE
+_NOISE = range(1000, 4200, 400)
+"""Each noisy step prints the numbers from one of these to the next: 2,000 tokens, where digits are tokens."""
+_ROOM = 12_000
+"""Tokens of context beyond the plain history's: less than all the noise."""
 
 _SUMMARY = "SUMMARY OF THE WORK SO FAR: the comparison in the named file was read; it is off by one."
 _ASKS_FOR_SUMMARY = re.compile(r"summar|compact|handoff|continuing our conversation", re.IGNORECASE)
@@ -103,7 +104,7 @@ def _plain(task: Task, spec: HarnessSpec) -> list[Message]:
 
 
 def _overflow(task: Task, spec: HarnessSpec) -> list[Message]:
-    noise = [DemoStep(f"seq {begin} {begin + 999}", f"Noise from {begin}.") for begin in range(1000, 9000, 1000)]
+    noise = [DemoStep(f"seq {begin} {begin + _NOISE.step - 1}", f"Noise from {begin}.") for begin in _NOISE]
     return [spec.script_turn(step) for step in (_look(task), *noise, _fix(task), _try(task))]
 
 
