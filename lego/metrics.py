@@ -16,7 +16,7 @@ class Metric:
 
 
 _ALL = (
-    # The proof that what is trained is what was sampled (lego.objective.correction.Proof).
+    # The proof that what is trained is what was sampled (lego.objective.proof.Proof).
     Metric("proof/correlation", "", "Pearson correlation of the trainer's and the engine's token probabilities", "up"),
     Metric("proof/spread", "", "standard deviation of the engine's token probabilities"),
     Metric("proof/mean_gap", "nats", "mean |log p_train - log p_engine| over sampled tokens", "down"),
@@ -24,12 +24,20 @@ _ALL = (
     Metric("proof/k3", "nats", "mean of e^d - 1 - d, d = log p_train - log p_engine: KL(engine || trainer)", "down"),
     Metric("proof/ess", "", "effective sample size over sample size of the weights p_train / p_engine", "up"),
     Metric("proof/chi2", "", "mean of (p_train / p_engine)^2, less 1: chi-square divergence", "down"),
+    Metric("proof/kl", "nats", "mean of log p_engine - log p_train: the plain estimate of KL(engine || trainer)"),
+    Metric("proof/ppl_ratio", "", "perplexity of the sampled tokens under the trainer over that under the engine"),
+    Metric("proof/sequence_ess", "", "as proof/ess, over segments, each weighing the product of its tokens", "up"),
+    Metric("proof/sequence_chi2", "", "as proof/chi2, over segments", "down"),
     Metric("proof/tokens", "tokens", "sampled tokens the proof is over"),
     # The objective.
-    Metric("ratio/mean", "", "mean importance ratio pi / pi_old: over segments (gspo) or tokens (grpo)"),
-    Metric("ratio/clipped", "", "fraction of those ratios whose gradient the clip takes away"),
+    Metric("ratio/mean", "", "mean importance ratio pi / pi_old: over segments (gspo) or tokens (all others)"),
+    Metric("ratio/clipped", "", "fraction of those ratios whose gradient the clip takes away (cispo: cuts)"),
     Metric("ratio/k3", "nats", "mean of e^d - 1 - d over tokens, d = log pi - log pi_old: KL(pi_old || pi)"),
-    Metric("tis/capped", "", "fraction of tokens whose pi_old / p_engine met the bound of token TIS"),
+    Metric("correction/weight", "", "mean factor of a token for pi_old / p_engine not being 1"),
+    Metric("correction/capped", "", "fraction of tokens whose pi_old / p_engine met a bound of train.correction"),
+    Metric("correction/masked", "", "fraction of tokens that train.correction leaves out"),
+    Metric("correction/vetoed", "", "fraction of segments that train.correction.veto leaves out"),
+    Metric("kl/reference", "nats", "k3 estimate, over tokens, of KL(pi || the policy that the learning began from)"),
     Metric("group/graded", "groups", "groups with at least two graded members"),
     Metric("group/flat", "groups", "of those, groups whose rewards are all equal: no advantage"),
     Metric("group/skipped", "groups", "groups with fewer than two graded members: left out"),
@@ -37,6 +45,7 @@ _ALL = (
     Metric("reward/std", "", "standard deviation (ddof 1) of the graded trials' rewards"),
     # One train step.
     Metric("step/loss", "", "the objective minimised, before the update"),
+    Metric("step/surprise", "nats", "mean -log pi of the trained tokens, before the update: estimates the entropy"),
     Metric("step/grad_norm", "", "2-norm of the gradient before clipping, mean over mini-batches"),
     Metric("step/lr", "", "learning rate of the step"),
     Metric("step/segments", "segments", "segments given to the step"),

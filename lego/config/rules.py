@@ -20,7 +20,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "sandbox.network": ("sealed",),
     "rollout.history": ("raw", "template"),
     "verify.tamper": ("flag", "exclude", "penalise"),
-    "train.objective.name": ("gspo", "grpo"),
+    "train.objective.name": ("gspo", "grpo", "dr_grpo", "dapo", "cispo", "rloo", "reinforce"),
+    "train.objective.advantage": ("auto", "standardised", "centred", "leave_one_out"),
+    "train.objective.weighting": ("auto", "trial", "token", "constant"),
+    "train.objective.ratio": ("segment", "trial"),
+    "train.objective.flat": ("count", "skip"),
     "train.correction.old": ("recompute", "bypass"),
     "train.truncated": ("train", "mask", "penalise"),
     "sft.source": ("script", "oracle", "solved"),
@@ -54,12 +58,16 @@ BOUNDS: dict[str, _Bound] = {
     "rollout.max_attempts": _AT_LEAST_ONE,
     "rollout.concurrency": _AT_LEAST_ONE,
     "verify.concurrency": _AT_LEAST_ONE,
-    "train.objective.clip_low": (lambda value: 0 < value < 1, "must be between 0 and 1"),
-    "train.objective.clip_high": _POSITIVE,
+    "train.objective.clip_low": (lambda value: 0 <= value <= 1, "must be from 0 (as the objective's paper) to 1"),
+    "train.objective.clip_high": _NOT_NEGATIVE,
+    "train.objective.kl": _NOT_NEGATIVE,
     "train.correction.token_tis": (
         lambda value: value == 0 or value >= 1,
         "must be at least 1 (or 0 for off): a smaller bound would shrink every token's weight",
     ),
+    "train.correction.sequence_tis": (lambda value: value == 0 or value >= 1, "must be at least 1, or 0 for off"),
+    "train.correction.sequence_mask": (lambda value: value == 0 or value >= 1, "must be at least 1, or 0 for off"),
+    "train.correction.veto": (lambda value: 0 <= value < 1, "must be at least 0 and less than 1"),
     "train.optimizer.lr": _POSITIVE,
     "train.optimizer.warmup": _NOT_NEGATIVE,
     "train.optimizer.weight_decay": _NOT_NEGATIVE,
@@ -94,6 +102,7 @@ def broken(config: Config) -> Iterator[Problem]:
     yield from _run(config)
     yield from _tasks(config)
     yield from _rollout(config)
+    yield from _train(config)
     yield from _optimizers(config)
 
 
@@ -206,6 +215,22 @@ def _rollout(config: Config) -> Iterator[Problem]:
         yield Problem(
             "rollout.samples_per_task",
             "a group of 1 has no advantage to learn from; training needs at least 2",
+        )
+
+
+def _train(config: Config) -> Iterator[Problem]:
+    objective, correction = config.train.objective, config.train.correction
+    if objective.ratio == "trial" and objective.name != "gspo":
+        yield Problem("train.objective.ratio", f"one ratio a trial belongs to gspo, not to {objective.name}")
+    for key in ("icepop", "geometric"):
+        bounds = getattr(correction, key)
+        if bounds and not (len(bounds) == 2 and 0 <= bounds[0] < 1 < bounds[1]):
+            yield Problem(f"train.correction.{key}", f"must be two bounds around 1, like [0.5, 5], and is {bounds}")
+    weights = [key for key in ("token_tis", "sequence_tis", "icepop") if getattr(correction, key)]
+    if len(weights) > 1:
+        yield Problem(
+            f"train.correction.{weights[1]}",
+            f"a token has one weight: {' and '.join(weights)} are both set (token_tis: 0 takes the default away)",
         )
 
 

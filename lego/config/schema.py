@@ -123,16 +123,27 @@ class VerifySection:
 
 @dataclass
 class ObjectiveSection:
-    name: str = tunable("gspo", "gspo | grpo")
-    clip_low: float = tunable(3e-4, "lower clip range of the importance ratio")
-    clip_high: float = tunable(4e-4, "upper clip range of the importance ratio")
-    advantage_std: bool = tunable(True, "divide advantages by the group's standard deviation (ddof 1)")
+    name: str = tunable("gspo", "gspo | grpo | dr_grpo | dapo | cispo | rloo | reinforce")
+    advantage: str = tunable("auto", "auto (as the objective's paper) | standardised | centred | leave_one_out")
+    weighting: str = tunable("auto", "what weighs the same: auto (as the paper) | trial | token | constant")
+    ratio: str = tunable("segment", "gspo's importance ratio is one a segment | trial")
+    clip_low: float = tunable(0.0, "lower clip range of the importance ratio (0 = as the paper)")
+    clip_high: float = tunable(0.0, "upper clip range of the importance ratio (0 = as the paper)")
+    kl: float = tunable(0.0, "weight of the KL to the reference policy in the loss (0 = no reference is loaded)")
+    flat: str = tunable("count", "trials of groups without spread in the step's mean: count | skip")
 
 
 @dataclass
 class CorrectionSection:
     old: str = tunable("recompute", "recompute pi_old in the trainer | bypass: take the engine's log-probs")
     token_tis: float = tunable(2.0, "truncated importance sampling: upper bound of pi_old/mu a token (0 = off)")
+    sequence_tis: float = tunable(0.0, "the same of a segment's product, in place of token_tis (0 = off; 2 to 10)")
+    icepop: list[float] = tunable([], "bounds outside which a token is left out, in place of token_tis ([0.5, 5])")
+    sequence_mask: float = tunable(0.0, "leave out segments whose product is above this (0 = off; 3)")
+    geometric: list[float] = tunable(
+        [], "bounds of a segment's geometric mean outside which it is left out ([.99, 1.01])"
+    )
+    veto: float = tunable(0.0, "leave out segments with a token whose pi_old/mu is below this (0 = off; 1e-4)")
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +13,9 @@ from lego.errors import ObjectiveError
 
 STD_EPSILON = 1e-4
 """Added to a group's standard deviation before dividing by it; the value TRL's GRPOTrainer uses."""
+
+Baseline = Literal["standardised", "centred", "leave_one_out"]
+Weighting = Literal["trial", "token", "constant"]
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,15 @@ class GroupAdvantages:
     std: float
 
 
-def group_advantages(rewards: Sequence[float | None], std: bool) -> GroupAdvantages:
-    """Reward less the group's mean and, if `std`, over the group's standard deviation (ddof 1) + 1e-4.
+def group_advantages(rewards: Sequence[float | None], baseline: Baseline) -> GroupAdvantages:
+    """What each reward is above what was to be expected of it.
 
     rewards: one a member of the group (same round, task and harness); None = no verdict, which enters no statistic.
+    baseline: "standardised": less the group's mean, over its standard deviation (ddof 1) + 1e-4; "centred": less the
+    mean; "leave_one_out": less the mean of the other members.
     Raises ObjectiveError on a reward that is not finite.
-    Source: Shao et al. 2024, arXiv:2402.03300, section 4.1.2; ddof and epsilon as TRL's GRPOTrainer.
+    Source: Shao et al. 2024, arXiv:2402.03300, section 4.1.2, ddof and epsilon as TRL's GRPOTrainer; centred: Liu et
+    al. 2025, arXiv:2503.20783; leave_one_out: Kool et al. 2019, in Ahmadian et al. 2024, arXiv:2402.14740, eq. 7.
     """
     graded = [float(reward) for reward in rewards if reward is not None]
     if not all(math.isfinite(reward) for reward in graded):
@@ -46,10 +52,9 @@ def group_advantages(rewards: Sequence[float | None], std: bool) -> GroupAdvanta
     if min(graded) == max(graded):
         zeros = tuple(None if reward is None else 0.0 for reward in rewards)
         return GroupAdvantages(zeros, "flat", graded[0], 0.0)
-    mean = float(np.mean(graded))
-    spread = float(np.std(graded, ddof=1))
-    scale = spread + STD_EPSILON if std else 1.0
-    values = tuple(None if reward is None else (float(reward) - mean) / scale for reward in rewards)
+    mean, spread, n = float(np.mean(graded)), float(np.std(graded, ddof=1)), len(graded)
+    scales = {"standardised": spread + STD_EPSILON, "centred": 1.0, "leave_one_out": (n - 1) / n}
+    values = tuple(None if reward is None else (float(reward) - mean) / scales[baseline] for reward in rewards)
     return GroupAdvantages(values, "ok", mean, spread)
 
 
@@ -63,3 +68,22 @@ def segment_weights(owned: Sequence[int]) -> list[float]:
         raise ObjectiveError(f"a segment owns no token: {list(owned)}")
     total = sum(owned)
     return [tokens / total for tokens in owned]
+
+
+def trial_scales(owned: Mapping[int, int], weighting: Weighting, longest: int) -> dict[int, float]:
+    """What each trial of one optimizer step weighs, to multiply its segments' shares by.
+
+    owned: trial -> sampled tokens of its kept segments, > 0.  longest: the most a trial may sample, > 0.
+    "trial": every trial 1 / N, N being their number; "token": n_trial / (all tokens), so every token weighs the same;
+    "constant": n_trial / (N x longest), so a token weighs the same in every step, however long the others are.
+    Source: trial: Shao et al. 2024, arXiv:2402.03300, eq. 3; token: Yu et al. 2025, arXiv:2503.14476, eq. 8;
+    constant: Liu et al. 2025, arXiv:2503.20783.
+    """
+    n, total = len(owned), sum(owned.values())
+    if weighting == "trial":
+        return dict.fromkeys(owned, 1.0 / n)
+    if weighting == "token":
+        return {trial: tokens / total for trial, tokens in owned.items()}
+    if longest < 1:
+        raise ObjectiveError(f"the longest trial samples {longest} tokens")
+    return {trial: tokens / (n * longest) for trial, tokens in owned.items()}

@@ -1,92 +1,104 @@
-"""What sampler and trainer disagree about: the correction for it, and the proof that it is small.
+"""The correction for what sampler and trainer disagree about: constant factors on the tokens' gradients.
 
-mu is the distribution the engine sampled from, pi the trainer's with the same weights. Both are at the sampling
-temperature. delta = log pi - log mu of a sampled token.
+mu is the distribution the engine sampled from, pi_old the trainer's with the same weights, both at the sampling
+temperature. rho = pi_old / mu of a sampled token. A weight scales what a token pulls; a mask takes a whole segment out.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lego.config.schema import CorrectionSection
 from lego.errors import ObjectiveError
 from lego.objective.losses import Mean
 
-DELTA_LIMIT = 20.0
-"""Nats at which delta is cut before it is exponentiated in a proof number, so that each stays finite."""
+
+def correct(
+    logp_old: Tensor, logp_engine: Tensor, mask: Tensor, section: CorrectionSection
+) -> tuple[Tensor, dict[str, Mean]]:
+    """The factor of every token: the weight that `section` asks for, 0 in the segments that its masks take out.
+
+    logp_old, logp_engine: [segments, tokens] float, nats.  mask: [segments, tokens] bool.
+    Returns the factors [segments, tokens] (1 where the mask is False), no gradient through them, and the metrics
+    correction/weight, correction/capped, correction/masked (over tokens) and correction/vetoed (over segments).
+    Raises ObjectiveError where a bound makes no sense.
+    """
+    delta = torch.where(mask, (logp_old - logp_engine).detach(), torch.zeros_like(logp_old))
+    rho = torch.exp(delta)
+    if section.token_tis:
+        factor, capped = token_tis(rho, section.token_tis)
+    elif section.sequence_tis:
+        factor, capped = sequence_tis(delta, section.sequence_tis)
+    elif section.icepop:
+        factor, capped = icepop(rho, _interval("icepop", section.icepop))
+    else:
+        factor, capped = torch.ones_like(rho), torch.zeros_like(mask)
+    keep = torch.ones_like(mask[:, 0])
+    if section.sequence_mask:
+        keep &= sequence_mask(delta, section.sequence_mask)
+    if section.geometric:
+        keep &= geometric_mask(delta, mask, _interval("geometric", section.geometric))
+    vetoed = (rho < section.veto).any(1) if section.veto else torch.zeros_like(keep)
+    keep &= ~vetoed
+    factor = torch.where(mask, factor * keep[:, None], torch.ones_like(factor))
+    tokens = float(mask.sum())
+    return factor, {
+        "correction/weight": Mean(float(factor[mask].sum()), tokens),
+        "correction/capped": Mean(float((capped & mask).sum()), tokens),
+        "correction/masked": Mean(float((factor[mask] == 0).sum()), tokens),
+        "correction/vetoed": Mean(float(vetoed.sum()), float(len(vetoed))),
+    }
 
 
-def token_tis(logp_old: Tensor, logp_engine: Tensor, mask: Tensor, cap: float) -> tuple[Tensor, Mean]:
-    """Truncated importance sampling, one factor a token: min(pi_old / mu, cap), a constant for the gradient.
+def token_tis(rho: Tensor, cap: float) -> tuple[Tensor, Tensor]:
+    """Truncated importance sampling, one factor a token: min(rho, cap); and where it met the cap.
 
-    logp_old, logp_engine: [segments, tokens] float, nats.  mask: [segments, tokens] bool.  cap > 0.
-    Returns the factors [segments, tokens] (1 where the mask is False) and the fraction that met the cap.
+    rho: [segments, tokens] float.
     Source: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training".
     """
-    if cap <= 0:
-        raise ObjectiveError(f"the bound of truncated importance sampling must be above 0, not {cap}")
-    delta = torch.where(mask, (logp_old - logp_engine).detach(), torch.zeros_like(logp_old))
-    factor = torch.exp(delta)
-    met = (factor > cap) & mask
-    capped = torch.where(mask, factor.clamp(max=cap), torch.ones_like(factor))
-    return capped, Mean(float(met.sum()), float(mask.sum()))
+    return rho.clamp(max=cap), rho > cap
 
 
-@dataclass(frozen=True)
-class Proof:
-    """How closely the trainer reproduces the engine, over the sampled tokens of one step.
+def sequence_tis(delta: Tensor, cap: float) -> tuple[Tensor, Tensor]:
+    """Truncated importance sampling, one factor a segment: min(product of its tokens' rho, cap).
 
-    correlation: Pearson's, of the probabilities exp(log pi), exp(log mu); 1 where neither varies.
-    spread: standard deviation of the engine's probabilities; the correlation means little where it is small.
-    mean_gap, max_gap: |delta|, nats.  k3: mean of exp(delta) - 1 - delta, nats, an estimate of KL(mu || pi)
-    (Schulman 2020, "Approximating KL divergence").  ess: (sum w)^2 / (n sum w^2), w = exp(delta), 1 at best.
-    chi2: mean of w^2, less 1, an estimate of chi-square(pi || mu).  tokens: how many.
+    delta: [segments, tokens] float, log rho, 0 where the mask is False. Unbiased but for the cap, and of a variance
+    that grows with length: on 50,000 tokens the effective sample size is next to nothing.
+    Source: Liu et al. 2025, "When Speed Kills Stability: Demystifying RL Collapse from the Training-Inference
+    Mismatch".
     """
-
-    correlation: float
-    spread: float
-    mean_gap: float
-    max_gap: float
-    k3: float
-    ess: float
-    chi2: float
-    tokens: int
-
-    def metrics(self) -> dict[str, float]:
-        return {f"proof/{name}": float(value) for name, value in asdict(self).items()}
+    product = torch.exp(delta.sum(1, keepdim=True)).expand_as(delta)
+    return product.clamp(max=cap), product > cap
 
 
-def proof(logp_train: npt.NDArray[np.floating], logp_engine: npt.NDArray[np.floating]) -> Proof:
-    """The proof numbers of one step.
+def icepop(rho: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """rho where it lies within the bounds, else 0: tokens far off are left out rather than cut down.
 
-    logp_train, logp_engine: [n] float, nats, finite, n >= 1: of the same sampled ids, in the same order.
-    Raises ObjectiveError where lengths disagree, nothing was sampled, or a value is not finite.
+    Source: Ling Team 2025, "Small Leak Can Sink a Great Ship: Boost RL Training on MoE with IcePop".
     """
-    if logp_train.shape != logp_engine.shape or logp_train.ndim != 1 or not logp_train.size:
-        raise ObjectiveError(f"{logp_train.shape} log-probs from the trainer, {logp_engine.shape} from the engine")
-    train, engine = logp_train.astype(np.float64), logp_engine.astype(np.float64)
-    if not (np.isfinite(train).all() and np.isfinite(engine).all()):
-        raise ObjectiveError("a log-prob is not finite")
-    delta = train - engine
-    cut = np.clip(delta, -DELTA_LIMIT, DELTA_LIMIT)
-    ratio = np.exp(cut)
-    p, q = np.exp(train), np.exp(engine)
-    scatter = float(p.std() * q.std())
-    if scatter > 0:
-        correlation = float(np.mean((p - p.mean()) * (q - q.mean())) / scatter)
-    else:
-        correlation = 1.0 if p.std() == q.std() else 0.0
-    return Proof(
-        correlation=correlation,
-        spread=float(q.std()),
-        mean_gap=float(np.abs(delta).mean()),
-        max_gap=float(np.abs(delta).max()),
-        k3=float(np.mean(np.expm1(cut) - cut)),
-        ess=float(ratio.sum() ** 2 / (ratio.size * np.square(ratio).sum())),
-        chi2=float(np.square(ratio).mean() - 1.0),
-        tokens=int(delta.size),
-    )
+    outside = (rho < bounds[0]) | (rho > bounds[1])
+    return torch.where(outside, torch.zeros_like(rho), rho), outside
+
+
+def sequence_mask(delta: Tensor, cap: float) -> Tensor:
+    """Masked importance sampling, [segments] bool: True where the product of a segment's rho is at most `cap`.
+
+    Source: as sequence_tis.
+    """
+    return delta.sum(1) <= torch.log(torch.tensor(cap, dtype=delta.dtype, device=delta.device))
+
+
+def geometric_mask(delta: Tensor, mask: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """Geometric rejection, [segments] bool: True where the geometric mean of a segment's rho lies within the bounds.
+
+    Unlike a product it does not drift with length. Source: as sequence_tis.
+    """
+    mean = torch.exp(delta.sum(1) / mask.sum(1))
+    return (mean >= bounds[0]) & (mean <= bounds[1])
+
+
+def _interval(name: str, bounds: list[float]) -> tuple[float, float]:
+    if len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1]:
+        raise ObjectiveError(f"train.correction.{name}: {bounds} are not two bounds around 1")
+    return bounds[0], bounds[1]

@@ -1,7 +1,7 @@
-"""The policy-gradient objectives, as pure functions of log-probs.
+"""The policy-gradient losses, as pure functions of log-probs.
 
 All of them return a SUM over segments, each times its weight, so that micro-batches simply add up. Who calls decides
-what the weights are normalised by (the trainer: by the number of trials in the mini-batch).
+what the weights are (lego.objective.recipes) and what they are normalised by (the trainer: one optimizer step).
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def gspo(
     weight: Tensor,
     clip: Clip,
     correction: Tensor | None = None,
+    log_ratio: Tensor | None = None,
 ) -> Objective:
     """Group Sequence Policy Optimization, one ratio a segment: s = exp(mean over its tokens of logp - logp_old).
 
@@ -73,13 +74,17 @@ def gspo(
     temperature); what stands where the mask is False is not looked at.
     mask: [segments, tokens] bool, True on owned sampled ids.  advantage, weight: [segments] float.
     correction: [segments, tokens] float or None, a constant factor on each token's gradient (objective/correction.py).
+    log_ratio: [segments] float or None, log s where it is not the segment's own: that of its whole trial.
     Returns the loss to minimise (scalar) and metrics: ratio/mean, ratio/clipped (both over segments), ratio/k3.
     Raises ObjectiveError if a segment owns no token or shapes disagree.
     Source: Zheng et al. 2025, arXiv:2507.18071, eq. 5-7, written as GSPO-token (eq. 13-14), which has the same value
     and gradient while `correction` is None; weights as in docs/objective.md.
     """
     delta, tokens = _deltas(logp, logp_old, mask, advantage, weight, correction)
-    ratio = torch.exp(delta.sum(1).detach() / tokens)
+    if log_ratio is not None and log_ratio.shape != advantage.shape:
+        raise ObjectiveError(f"there are {logp.shape[0]} segments but log_ratio is {tuple(log_ratio.shape)}")
+    own = delta.sum(1).detach() / tokens
+    ratio = torch.exp(own if log_ratio is None else log_ratio.detach())
     per_token = ratio[:, None] * torch.exp(delta - delta.detach())
     loss = _clipped_sum(per_token, mask, tokens, advantage, weight, clip, correction)
     return Objective(loss, _metrics(ratio, _binds(ratio, advantage, clip), delta.detach()[mask]))
@@ -107,6 +112,69 @@ def grpo(
     return Objective(loss, _metrics(flat, _binds(flat, signs, clip), delta.detach()[mask]))
 
 
+def cispo(
+    logp: Tensor,
+    logp_old: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    weight: Tensor,
+    clip: Clip,
+    correction: Tensor | None = None,
+) -> Objective:
+    """Clipped importance-sampling policy optimization: the clipped ratio is a constant factor on A log pi, so that no
+    token loses its gradient.
+
+    Arguments, returns and errors as `gspo`; ratio/mean and ratio/clipped (the factor was cut) are over tokens.
+    Source: MiniMax 2025, arXiv:2506.13585, eq. 4-5; clip.low = 1 leaves the ratio free downwards, as there.
+    """
+    delta, tokens = _deltas(logp, logp_old, mask, advantage, weight, correction)
+    ratio = torch.exp(delta.detach())
+    factor = ratio.clamp(1.0 - clip.low, 1.0 + clip.high)
+    loss = _sum(_ascent(delta, logp) * factor, mask, tokens, advantage, weight, correction)
+    flat = ratio[mask]
+    return Objective(loss, _metrics(flat, flat != factor[mask], delta.detach()[mask]))
+
+
+def reinforce(
+    logp: Tensor,
+    logp_old: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    weight: Tensor,
+    clip: Clip,
+    correction: Tensor | None = None,
+) -> Objective:
+    """The plain policy gradient, A log pi, without an importance ratio: exact at the first optimizer step of a round.
+
+    Arguments, returns and errors as `gspo`; `clip` has nothing to clip, and ratio/mean tells how far pi has moved.
+    Source: Williams 1992, "Simple statistical gradient-following algorithms for connectionist reinforcement learning".
+    """
+    delta, tokens = _deltas(logp, logp_old, mask, advantage, weight, correction)
+    loss = _sum(_ascent(delta, logp), mask, tokens, advantage, weight, correction)
+    flat = torch.exp(delta.detach())[mask]
+    return Objective(loss, _metrics(flat, torch.zeros_like(flat), delta.detach()[mask]))
+
+
+def reference_kl(logp: Tensor, logp_ref: Tensor, mask: Tensor, weight: Tensor) -> Objective:
+    """The k3 estimate of KL(pi || reference), nats: mean over a segment's tokens of e^d - 1 - d, d = logp_ref - logp.
+
+    logp, logp_ref: [segments, tokens] float, nats.  mask: [segments, tokens] bool.  weight: [segments] float.
+    Returns the weighted sum over segments, and the metric kl/reference (over tokens).
+    Source: Schulman 2020, "Approximating KL divergence"; in the loss: Shao et al. 2024, arXiv:2402.03300, eq. 4.
+    """
+    if not logp.shape == logp_ref.shape == mask.shape or weight.shape != logp.shape[:1]:
+        raise ObjectiveError(
+            f"logp is {tuple(logp.shape)}, logp_ref {tuple(logp_ref.shape)}, mask {tuple(mask.shape)}, "
+            f"weight {tuple(weight.shape)}"
+        )
+    delta = torch.where(mask, logp_ref.detach() - logp, torch.zeros_like(logp))
+    k3 = torch.expm1(delta) - delta
+    flat = k3.detach()[mask]
+    return Objective(
+        (weight * k3.sum(1) / mask.sum(1)).sum(), {"kl/reference": Mean(float(flat.sum()), float(flat.numel()))}
+    )
+
+
 def cross_entropy(logp: Tensor, mask: Tensor) -> Objective:
     """Negative log-likelihood of the masked tokens, nats, SUMMED; the mean is the metric sft/loss.
 
@@ -116,9 +184,6 @@ def cross_entropy(logp: Tensor, mask: Tensor) -> Objective:
         raise ObjectiveError(f"log-probs are {tuple(logp.shape)} but the mask is {tuple(mask.shape)}")
     loss = -torch.where(mask, logp, torch.zeros_like(logp)).sum()
     return Objective(loss, {"sft/loss": Mean(float(loss.detach()), float(mask.sum()))})
-
-
-OBJECTIVES: Mapping[str, PolicyObjective] = {"gspo": gspo, "grpo": grpo}
 
 
 def _deltas(
@@ -140,6 +205,11 @@ def _deltas(
     return torch.where(mask, logp - logp_old.detach(), torch.zeros_like(logp)), tokens
 
 
+def _ascent(delta: Tensor, logp: Tensor) -> Tensor:
+    """log pi up to a constant: the gradient of logp, and its value, without what stands outside the mask."""
+    return delta - delta.detach() + logp.detach()
+
+
 def _clipped_sum(
     ratio: Tensor,
     mask: Tensor,
@@ -151,10 +221,17 @@ def _clipped_sum(
 ) -> Tensor:
     """- sum over segments of weight x mean over owned tokens of correction x min(ratio A, clip(ratio) A)."""
     gain = torch.minimum(ratio * advantage[:, None], ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage[:, None])
+    return _sum(gain, mask, tokens, torch.ones_like(advantage), weight, correction)
+
+
+def _sum(
+    gain: Tensor, mask: Tensor, tokens: Tensor, advantage: Tensor, weight: Tensor, correction: Tensor | None
+) -> Tensor:
+    """- sum over segments of weight x advantage x mean over owned tokens of correction x gain."""
     if correction is not None:
         gain = gain * correction.detach()
     per_segment = torch.where(mask, gain, torch.zeros_like(gain)).sum(1) / tokens
-    return -(weight * per_segment).sum()
+    return -(weight * advantage * per_segment).sum()
 
 
 def _binds(ratio: Tensor, advantage: Tensor, clip: Clip) -> Tensor:

@@ -134,10 +134,17 @@ def policies(store: Store) -> list[Row]:
     return store.rows("SELECT * FROM policies ORDER BY version")
 
 
+def reference(store: Store) -> PolicyRef:
+    """What reinforcement learning began from: the newest policy that it did not make itself."""
+    row = store.row("SELECT * FROM policies WHERE made_by != 'train' ORDER BY version DESC LIMIT 1")
+    assert row is not None, "a run has a policy before it has a round"
+    return PolicyRef(row["version"], row["path"], row["digest"])
+
+
 def removable_policies(store: Store, keep: int) -> list[Row]:
-    """Made policies beyond the newest `keep` + 1 that no open round needs; the starting model is never among them."""
+    """Policies that `lego train` made, beyond the newest `keep` + 1, that no open round needs."""
     return store.rows(
-        "SELECT * FROM policies WHERE made_by != 'start' AND removed_at IS NULL"
+        "SELECT * FROM policies WHERE made_by = 'train' AND removed_at IS NULL"
         " AND version < (SELECT max(version) FROM policies) - ?"
         " AND version NOT IN (SELECT policy_version FROM rounds WHERE status = 'open') ORDER BY version",
         (keep,),

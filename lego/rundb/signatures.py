@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from lego.rundb import training
 from lego.rundb.rounds import all_rounds
 from lego.rundb.store import Store
@@ -36,4 +38,18 @@ def look(store: Store) -> list[str]:
         groups = step["metrics"].get("group/graded")
         if groups and step["metrics"].get("group/flat") == groups:
             found.append(f"step {step['step']}: in every group all rewards were equal, so nothing could be learnt")
+        found += [f"step {step['step']}: {words}" for words in _mismatch(step["metrics"])]
     return found
+
+
+def _mismatch(metrics: Mapping[str, float]) -> Iterator[str]:
+    """Signs, well below refusal, that trainer and engine are not the same policy."""
+    advice = "the corrections of docs/objective.md help; the cause is better"
+    if metrics.get("proof/ess", 1.0) < 0.3:
+        yield f"effective sample size {metrics['proof/ess']:.2f} of the engine's tokens ({advice})"
+    if abs(metrics.get("proof/kl", 0.0)) > 0.1:
+        yield f"trainer and engine are {metrics['proof/kl']:+.2f} nats a token apart ({advice})"
+    if metrics.get("proof/chi2", 0.0) > 1.0:
+        yield f"chi-square {metrics['proof/chi2']:.2f} between trainer and engine ({advice})"
+    if not 0.5 <= metrics.get("correction/weight", 1.0) <= 2.0:
+        yield f"a token's correction is {metrics['correction/weight']:.2f} on the average ({advice})"

@@ -52,8 +52,10 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
     if not assembly.segments:
         return _close(store, round_, config, Outcome(step, "skipped", "no trainable trial", None, assembly.metrics()))
     # The database belongs to this thread; the arithmetic goes to another, so that leases stay renewed meanwhile.
-    trainer = await _in_thread(_trainer, current, config, step, float(round_.settings["temperature"]))
-    learns = any(segment.advantage for segment in assembly.segments)
+    reference = catalogue.reference(store).path if config.train.objective.kl else None
+    temperature = float(round_.settings["temperature"])
+    trainer = await _in_thread(_trainer, current, config, step, temperature, reference)
+    learns = trainer.learns(assembly.segments)
     report = await _in_thread(trainer.step if learns else trainer.prove, assembly.segments, on_progress)
     metrics = {**report.metrics, **assembly.metrics()}
     if report.refused:
@@ -123,11 +125,12 @@ def _taught(store: Store, round_: Round, config: Config) -> Assembly:
     return assemble_demonstrations(store, round_)
 
 
-def _trainer(policy: PolicyRef, config: Config, step: int, temperature: float) -> Trainer:
-    engine = config.engine
+def _trainer(policy: PolicyRef, config: Config, step: int, temperature: float, reference: str | None = None) -> Trainer:
+    engine, rollout = config.engine, config.rollout
     return Trainer(
         policy.path, config.train, temperature=temperature, seed=config.run.seed + step, dtype=engine.dtype,
-        device=engine.device, threads=engine.threads,
+        device=engine.device, threads=engine.threads, reference_dir=reference,
+        longest=rollout.max_total_tokens or rollout.max_turns * rollout.max_output_tokens,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from lego.config.schema import Config
 from lego.errors import TrainerError
 from lego.objective.advantages import group_advantages, segment_weights
+from lego.objective.recipes import recipe
 from lego.rundb import calls, trials, verdicts
 from lego.rundb.rounds import Round
 from lego.rundb.store import Row, Store
@@ -92,9 +93,10 @@ def assemble(store: Store, round_: Round, config: Config) -> Assembly:
         groups[row["task_id"], row["harness"]].append(row)
     given = _rewards(rows, config, round_.ordinal)
     out = Assembly()
+    baseline = recipe(config.train.objective).advantage
     for (task, harness), members in groups.items():
         rewards = [given[row["id"]] for row in members]
-        result = group_advantages(rewards, config.train.objective.advantage_std)
+        result = group_advantages(rewards, baseline)
         out.groups[result.state] += 1
         out.rewards += [reward for reward in rewards if reward is not None]
         for row, reward, advantage in zip(members, rewards, result.values, strict=True):
@@ -176,6 +178,8 @@ def _dropped(row: Row, reward: float | None, advantage: float | None, state: str
         return "verifier fault" if row["reward"] is None else "tamper"
     if state == "skipped" or advantage is None:
         return "fewer than two graded in its group"
+    if state == "flat" and config.train.objective.flat == "skip":
+        return "its group has no spread"
     if row["ending"] in TRUNCATED and config.train.truncated == "mask":
         return f"truncated by {row['ending']}"
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -52,6 +52,16 @@ class Batch:
     advantage: Tensor
     weight: Tensor
     index: tuple[int, ...] = field(default_factory=tuple)
+
+    def to(self, device: torch.device) -> Batch:
+        return replace(
+            self,
+            ids=self.ids.to(device),
+            mask=self.mask.to(device),
+            logprobs=self.logprobs.to(device),
+            advantage=self.advantage.to(device),
+            weight=self.weight.to(device),
+        )
 
 
 def check(segments: Sequence[TrainSegment], vocabulary: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lego.config.schema import GateSection
-from lego.objective.correction import Proof
+from lego.objective.proof import Proof
 
 MIN_SPREAD = 0.05
 """Standard deviation of the engine's probabilities from which their correlation says something. A policy that is

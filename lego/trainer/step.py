@@ -6,30 +6,27 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from lego.config.schema import TrainSection
 from lego.engine.base import FloatArray
 from lego.errors import ConfigError, TrainerError
-from lego.objective.correction import Proof, proof, token_tis
-from lego.objective.losses import OBJECTIVES, Clip, Mean
-from lego.trainer.batch import Batch, TrainSegment, check, check_weights, pack, split_trials
+from lego.objective.losses import Mean
+from lego.objective.proof import Proof, proof
+from lego.trainer.batch import TrainSegment, check, check_weights, split_trials
 from lego.trainer.checkpoint import NOTES_FILE, OPTIMIZER_FILE, copy_companions, write_whole
 from lego.trainer.gate import refusal
+from lego.trainer.gradient import Gradient, Progress, score
 from lego.trainer.optimizer import Optimizer
 from lego.trainer.policy import Policy, memory_advice
 
 WORST_TOKENS = 20
-
-Progress = Callable[[int, int], None]
-"""Called with micro-batches done and in all."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +60,8 @@ class Trainer:
     policy_dir: a Hugging Face folder; a checkpoint of ours brings its optimizer state along.
     temperature: what the segments were sampled at (> 0); every log-prob is of softmax(logits / temperature).
     threads: torch's, for the whole process; 0 leaves its default. seed: of the order of mini-batches.
+    longest: the most a trial may sample, where train.objective.weighting divides by it.
+    reference_dir: the folder of the reference policy, where train.objective.kl holds the policy near one.
     The model is scored with dropout off, so pi_old is pi at ratio 1 to the last bit.
     """
 
@@ -76,16 +75,16 @@ class Trainer:
         dtype: str = "float32",
         device: str = "auto",
         threads: int = 0,
+        longest: int = 0,
+        reference_dir: Path | str | None = None,
     ) -> None:
         if not (math.isfinite(temperature) and temperature > 0):
             raise ConfigError(
                 f"rollout.temperature: {temperature} cannot be trained on: a greedy choice has no probability",
                 hint="sample training rounds at a temperature above 0",
             )
-        if section.objective.name not in OBJECTIVES:
-            raise ConfigError(
-                f"train.objective.name: {section.objective.name} is not known", hint=f"one of {', '.join(OBJECTIVES)}"
-            )
+        if section.objective.kl and reference_dir is None:
+            raise ConfigError("train.objective.kl holds the policy near a reference, and there is none")
         if threads:
             torch.set_num_threads(threads)
         self.folder = Path(policy_dir)
@@ -93,6 +92,8 @@ class Trainer:
         self.temperature = temperature
         self.seed = seed
         self.policy = Policy(self.folder, dtype=dtype, device=device)
+        self.gradient = Gradient(self.policy, section, temperature, longest)
+        self._reference = Policy(Path(reference_dir), dtype=dtype, device=device) if reference_dir else None
         self.optimizer = Optimizer(self.policy.model, section.optimizer)
         if (self.folder / OPTIMIZER_FILE).is_file():
             self.optimizer.load(self.folder / OPTIMIZER_FILE)
@@ -100,14 +101,11 @@ class Trainer:
     def score(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> list[FloatArray]:
         """Log-probs of each segment's owned ids under the weights as they are: one [n] float32 a segment, else 0."""
         check(segments, self.policy.vocabulary)
-        scored = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
-        batches = pack(segments, self.section.micro_batch_tokens)
-        for done, batch in enumerate(batches, start=1):
-            with memory_advice(), torch.no_grad():
-                _scatter(scored, batch, self._logprobs(batch))
-            if on_progress:
-                on_progress(done, len(batches))
-        return scored
+        return score(self.policy, segments, self.temperature, self.section.micro_batch_tokens, on_progress)
+
+    def learns(self, segments: Sequence[TrainSegment]) -> bool:
+        """Whether a step on these segments has a gradient."""
+        return bool(segments) and (self.section.objective.kl > 0 or any(segment.advantage for segment in segments))
 
     def prove(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> StepReport:
         """The proof numbers of `segments` and the gate's word on them, without a step."""
@@ -140,8 +138,9 @@ class Trainer:
         return StepReport(report.metrics | counts, report.refused, report.worst)
 
     def _step(self, segments: Sequence[TrainSegment], on_progress: Progress | None) -> StepReport:
-        if not any(segment.advantage for segment in segments):
+        if not self.learns(segments):
             return StepReport({}, "no segment has an advantage: there is no gradient")
+        reference = self._score_reference(segments)
         parts = split_trials(segments, self.section.minibatches, hash_seed(self.seed, self.optimizer.steps))
         number = {id(segment): i for i, segment in enumerate(segments)}
         old: list[FloatArray] | None = None
@@ -153,8 +152,11 @@ class Trainer:
                 return verdict
         gathered: dict[str, Mean] = defaultdict(Mean)
         for which, part in enumerate(parts):
-            recorded = [old[number[id(segment)]] for segment in part] if old else None
-            scored, metrics = self._accumulate(part, recorded, on_progress)
+            recorded, held = (
+                [rows[number[id(segment)]] for segment in part] if rows else None for rows in (old, reference)
+            )
+            self.optimizer.forget()
+            scored, metrics = self.gradient.accumulate(part, recorded, held, on_progress)
             if old is None:
                 verdict = self._prove(segments, scored)
                 if verdict.refused:
@@ -170,58 +172,15 @@ class Trainer:
                     )
                 return StepReport(verdict.metrics, "the gradient is not finite", verdict.worst)
             self.optimizer.step()
-            _add(gathered, metrics | {"step/grad_norm": Mean(norm, 1), "step/lr": Mean(lr, 1)})
+            for name, mean in (metrics | {"step/grad_norm": Mean(norm, 1), "step/lr": Mean(lr, 1)}).items():
+                gathered[name] = gathered[name].plus(mean)
         values = {name: mean.value for name, mean in gathered.items()}
         return StepReport(verdict.metrics | values, None, verdict.worst)
 
-    def _accumulate(
-        self, segments: Sequence[TrainSegment], old: Sequence[FloatArray] | None, on_progress: Progress | None
-    ) -> tuple[list[FloatArray], dict[str, Mean]]:
-        """Add up the gradient of one mini-batch; returns its log-probs (one [n] a segment) and metrics.
-
-        `old` None: pi_old is pi itself, so the recomputation is this very forward pass.
-        """
-        section = self.section
-        objective = OBJECTIVES[section.objective.name]
-        clip = Clip(section.objective.clip_low, section.objective.clip_high)
-        bypass = section.correction.old == "bypass"
-        trials = len({segment.trial_id for segment in segments})
-        scored = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
-        metrics: dict[str, Mean] = defaultdict(Mean)
-        batches = self._by_use(segments)
-        self.optimizer.forget()
-        for done, (batch, learns) in enumerate(batches, start=1):
-            with torch.set_grad_enabled(learns):
-                logp = self._logprobs(batch)
-            _scatter(scored, batch, logp)
-            if learns:
-                rows = self._to_device(batch)
-                if bypass:
-                    logp_old = rows.logprobs
-                elif old is None:
-                    logp_old = logp.detach()
-                else:
-                    logp_old = _gather(old, batch).to(logp.device)
-                factor = None
-                if section.correction.token_tis and not bypass:  # in bypass the ratio already is pi / mu
-                    factor, met = token_tis(logp_old, rows.logprobs, rows.mask, section.correction.token_tis)
-                    _add(metrics, {"tis/capped": met})
-                result = objective(logp, logp_old, rows.mask, rows.advantage, rows.weight / trials, clip, factor)
-                result.loss.backward()  # type: ignore[no-untyped-call]
-                _add(metrics, {"step/loss": Mean(float(result.loss.detach()), 0.0)} | dict(result.metrics))
-            if on_progress:
-                on_progress(done, len(batches))
-        metrics["step/loss"] = Mean(metrics["step/loss"].total, 1)
-        return scored, metrics
-
-    def _by_use(self, segments: Sequence[TrainSegment]) -> list[tuple[Batch, bool]]:
-        """Micro-batches, and whether each has a gradient: with no advantage a segment is only scored, for the proof."""
-        packed: list[tuple[Batch, bool]] = []
-        for learns in (True, False):
-            chosen = [i for i, segment in enumerate(segments) if bool(segment.advantage) is learns]
-            for batch in pack([segments[i] for i in chosen], self.section.micro_batch_tokens):
-                packed.append((replace(batch, index=tuple(chosen[i] for i in batch.index)), learns))
-        return packed
+    def _score_reference(self, segments: Sequence[TrainSegment]) -> list[FloatArray] | None:
+        if self._reference is None:
+            return None
+        return score(self._reference, segments, self.temperature, self.section.micro_batch_tokens)
 
     def _prove(self, segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> StepReport:
         """The proof numbers of these log-probs, and the gate's refusal if there is one."""
@@ -230,23 +189,8 @@ class Trainer:
         worst = _worst(segments, scored)
         if not np.isfinite(train).all():
             return StepReport({}, f"{int((~np.isfinite(train)).sum())} log-probs of the trainer are not finite", worst)
-        numbers: Proof = proof(train, engine)
+        numbers: Proof = proof(train, engine, [int(segment.mask.sum()) for segment in segments])
         return StepReport(numbers.metrics(), refusal(numbers, self.section.gate) or None, worst)
-
-    def _logprobs(self, batch: Batch) -> Tensor:
-        device = self.policy.device
-        return self.policy.logprobs(batch.ids.to(device), batch.mask.to(device), self.temperature)
-
-    def _to_device(self, batch: Batch) -> Batch:
-        device = self.policy.device
-        return Batch(
-            batch.ids.to(device),
-            batch.mask.to(device),
-            batch.logprobs.to(device),
-            batch.advantage.to(device),
-            batch.weight.to(device),
-            batch.index,
-        )
 
     def save(self, target: Path | str, *, notes: Mapping[str, Any] | None = None, optimizer: bool = True) -> None:
         """Write the policy as a Hugging Face folder, tokenizer included, whole or not at all (fsync, rename).
@@ -269,26 +213,6 @@ class Trainer:
 def hash_seed(seed: int, step: int) -> int:
     """A seed of its own for each step, the same whenever that step is taken again."""
     return int(np.random.SeedSequence([seed & 0xFFFFFFFF, step]).generate_state(1)[0])
-
-
-def _add(into: dict[str, Mean], metrics: Mapping[str, Mean]) -> None:
-    for name, mean in metrics.items():
-        into[name] = into[name].plus(mean)
-
-
-def _scatter(into: list[FloatArray], batch: Batch, logp: Tensor) -> None:
-    rows = logp.detach().float().cpu().numpy()
-    for row, index in zip(rows, batch.index, strict=True):
-        n = min(len(row), len(into[index]))
-        into[index][:n] = row[:n]
-
-
-def _gather(rows: Sequence[FloatArray], batch: Batch) -> Tensor:
-    grid = torch.zeros(batch.ids.shape, dtype=torch.float32)
-    for place, index in enumerate(batch.index):
-        n = min(grid.shape[1], len(rows[index]))
-        grid[place, :n] = torch.from_numpy(rows[index][:n])
-    return grid
 
 
 def _worst(segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> list[dict[str, Any]]:

@@ -1,72 +1,89 @@
+"""The corrections against loops written from their definitions."""
+
 import math
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from lego.config.schema import CorrectionSection
 from lego.errors import ObjectiveError
-from lego.objective.correction import proof, token_tis
+from lego.objective.correction import correct
+
+OFF = {"token_tis": 0.0}
+CASES = {
+    "none": OFF,
+    "token_tis": {"token_tis": 1.3},
+    "sequence_tis": OFF | {"sequence_tis": 1.5},
+    "icepop": OFF | {"icepop": [0.7, 1.4]},
+    "sequence_mask": {"token_tis": 2.0, "sequence_mask": 1.2},
+    "geometric": {"token_tis": 2.0, "geometric": [0.9, 1.1]},
+    "veto": {"token_tis": 2.0, "veto": 0.6},
+}
 
 
-def test_token_tis_is_capped_and_leaves_the_rest_alone():
-    engine = torch.log(torch.tensor([[0.5, 0.2, 0.1], [0.5, 0.5, 0.5]]))
-    old = torch.log(torch.tensor([[0.25, 0.3, 0.9], [0.5, 0.5, 0.5]])).requires_grad_()
-    mask = torch.tensor([[True, True, True], [False, True, False]])
-    factor, met = token_tis(old, engine, mask, cap=2.0)
-    torch.testing.assert_close(factor, torch.tensor([[0.5, 1.5, 2.0], [1.0, 1.0, 1.0]]))
+def reference(section, old, engine, mask):
+    """(factors, capped, vetoed), one token after the other."""
+    factors, capped, vetoed = np.ones_like(old), 0, 0
+    for i in range(len(old)):
+        owned = [t for t in range(old.shape[1]) if mask[i, t]]
+        rho = {t: math.exp(old[i, t] - engine[i, t]) for t in owned}
+        product = math.prod(rho.values())
+        out = bool(section.sequence_mask and product > section.sequence_mask)
+        if section.geometric:
+            low, high = section.geometric
+            out |= not low <= product ** (1 / len(owned)) <= high
+        veto = bool(section.veto and min(rho.values()) < section.veto)
+        vetoed += veto
+        for t in owned:
+            cut = False
+            if section.token_tis:
+                factor, cut = min(rho[t], section.token_tis), rho[t] > section.token_tis
+            elif section.sequence_tis:
+                factor, cut = min(product, section.sequence_tis), product > section.sequence_tis
+            elif section.icepop:
+                cut = not section.icepop[0] <= rho[t] <= section.icepop[1]
+                factor = 0.0 if cut else rho[t]
+            else:
+                factor = 1.0
+            capped += cut
+            factors[i, t] = 0.0 if out or veto else factor
+    return factors, capped, vetoed
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=40, deadline=None)
+def test_factors_are_those_of_the_definition(name, seed):
+    section = CorrectionSection(**CASES[name])
+    rng = np.random.default_rng(seed)
+    engine = -rng.exponential(1.0, (5, 6))
+    old = engine + rng.normal(0, 0.25, engine.shape)
+    mask = rng.random(engine.shape) < 0.7
+    mask[:, 0] = True
+    wanted, capped, vetoed = reference(section, old, engine, mask)
+    given_old = torch.from_numpy(np.where(mask, old, np.nan)).requires_grad_()
+    factor, metrics = correct(given_old, torch.from_numpy(engine), torch.from_numpy(mask), section)
+    np.testing.assert_allclose(factor.numpy(), wanted, rtol=1e-9)
     assert not factor.requires_grad
-    assert (met.total, met.n) == (1, 4)
-    with pytest.raises(ObjectiveError):
-        token_tis(old, engine, mask, cap=0.0)
+    assert metrics["correction/capped"].total == capped
+    assert metrics["correction/vetoed"].total == vetoed
+    assert metrics["correction/masked"].total == (wanted[mask] == 0).sum()
+    assert metrics["correction/weight"].value == pytest.approx(wanted[mask].mean())
 
 
-def test_proof_of_equal_log_probs():
-    logp = np.log(np.array([0.9, 0.5, 0.1], dtype=np.float32))
-    numbers = proof(logp, logp)
-    assert numbers.correlation == pytest.approx(1.0)
-    assert (numbers.mean_gap, numbers.max_gap, numbers.k3, numbers.chi2) == (0, 0, 0, 0)
-    assert (numbers.ess, numbers.tokens) == (1.0, 3)
+@pytest.mark.parametrize("name", CASES)
+def test_where_both_agree_nothing_is_corrected(name):
+    logp, mask = -torch.rand(3, 4), torch.tensor([[True, True, False, False]] * 3)
+    factor, metrics = correct(logp, logp, mask, CorrectionSection(**CASES[name]))
+    assert torch.equal(factor, torch.ones_like(factor))
+    assert metrics["correction/masked"].total == metrics["correction/capped"].total == 0
 
 
-def test_proof_by_hand():
-    p, q = np.array([0.8, 0.3, 0.05]), np.array([0.6, 0.4, 0.05])
-    numbers = proof(np.log(p), np.log(q))
-    w = p / q
-    assert numbers.correlation == pytest.approx(np.corrcoef(p, q)[0, 1])
-    assert numbers.spread == pytest.approx(q.std())
-    assert numbers.mean_gap == pytest.approx((math.log(0.8 / 0.6) + math.log(0.4 / 0.3)) / 3)
-    assert numbers.max_gap == pytest.approx(math.log(0.8 / 0.6))
-    assert numbers.k3 == pytest.approx(np.mean(w - 1 - np.log(w)))
-    assert numbers.ess == pytest.approx(w.sum() ** 2 / (3 * (w**2).sum()))
-    assert numbers.chi2 == pytest.approx(np.mean(w**2) - 1)
-    assert set(numbers.metrics()) == {f"proof/{name}" for name in vars(numbers)}
-
-
-def test_k3_and_chi2_estimate_the_divergences_they_name():
-    """Over many samples of q they tend to KL(q || p) and chi-square(p || q)."""
-    rng = np.random.default_rng(0)
-    q, p = np.array([0.5, 0.3, 0.2]), np.array([0.4, 0.4, 0.2])
-    drawn = rng.choice(3, size=400_000, p=q)
-    numbers = proof(np.log(p)[drawn], np.log(q)[drawn])
-    assert numbers.k3 == pytest.approx((q * np.log(q / p)).sum(), rel=0.02)
-    assert numbers.chi2 == pytest.approx((p**2 / q).sum() - 1, rel=0.05)
-
-
-def test_proof_stays_finite_far_apart():
-    numbers = proof(np.array([-1.0, -2.0]), np.array([-900.0, -2.0]))
-    assert numbers.max_gap == 899
-    assert all(math.isfinite(value) for value in numbers.metrics().values())
-
-
-@pytest.mark.parametrize(
-    ("train", "engine"),
-    [
-        (np.zeros(2), np.zeros(3)),
-        (np.zeros(0), np.zeros(0)),
-        (np.array([np.nan]), np.zeros(1)),
-        (np.zeros((1, 1)), np.zeros((1, 1))),
-    ],
-)
-def test_proof_refuses_what_cannot_be_compared(train, engine):
-    with pytest.raises(ObjectiveError):
-        proof(train, engine)
+def test_bounds_that_are_none_are_refused():
+    logp, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
+    for bounds in ([0.5], [1.1, 2.0], [-1.0, 2.0]):
+        with pytest.raises(ObjectiveError, match="geometric"):
+            correct(logp, logp, mask, CorrectionSection(geometric=bounds))

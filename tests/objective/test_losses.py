@@ -9,22 +9,30 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lego.errors import ObjectiveError
-from lego.objective.losses import Clip, cross_entropy, grpo, gspo
+from lego.objective.losses import Clip, cispo, cross_entropy, grpo, gspo, reference_kl, reinforce
 
 CLIP = Clip(0.15, 0.25)
-NAMES = {"gspo": gspo, "grpo": grpo}
+NAMES = {"gspo": gspo, "grpo": grpo, "cispo": cispo, "reinforce": reinforce}
 
 
-def reference(name, logp, old, mask, advantage, weight, clip):
-    """The objective as the papers print it: one segment after the other, one token after the other."""
-    loss = 0.0
+def reference(name, logp, old, mask, advantage, weight, clip, fixed=None):
+    """The objective as the papers print it: one segment after the other, one token after the other.
+
+    fixed: the log-probs that a stopped gradient sees (cispo's factor); those of `logp` unless given.
+    """
+    loss, fixed = 0.0, logp if fixed is None else fixed
     for i in range(len(logp)):
         tokens = [t for t in range(logp.shape[1]) if mask[i, t]]
+        ratios = [math.exp(logp[i, t] - old[i, t]) for t in tokens]
         if name == "gspo":
             ratios = [math.exp(sum(logp[i, t] - old[i, t] for t in tokens) / len(tokens))]
+        if name in ("gspo", "grpo"):
+            gains = [min(r * advantage[i], min(max(r, 1 - clip.low), 1 + clip.high) * advantage[i]) for r in ratios]
+        elif name == "cispo":
+            factors = [min(max(math.exp(fixed[i, t] - old[i, t]), 1 - clip.low), 1 + clip.high) for t in tokens]
+            gains = [f * advantage[i] * logp[i, t] for f, t in zip(factors, tokens, strict=True)]
         else:
-            ratios = [math.exp(logp[i, t] - old[i, t]) for t in tokens]
-        gains = [min(r * advantage[i], min(max(r, 1 - clip.low), 1 + clip.high) * advantage[i]) for r in ratios]
+            gains = [advantage[i] * logp[i, t] for t in tokens]
         loss -= weight[i] * sum(gains) / len(gains)
     return loss
 
@@ -71,8 +79,8 @@ def test_loss_and_gradient_are_those_of_the_reference(name, seed, scale):
         up[index] += step
         down[index] -= step
         numeric[index] = (
-            reference(name, up, old, mask, advantage, weight, CLIP)
-            - reference(name, down, old, mask, advantage, weight, CLIP)
+            reference(name, up, old, mask, advantage, weight, CLIP, logp)
+            - reference(name, down, old, mask, advantage, weight, CLIP, logp)
         ) / (2 * step)
     np.testing.assert_allclose(gradient, numeric, atol=1e-8)
 
@@ -135,11 +143,59 @@ def test_clipped_fraction_counts_what_the_clip_silences():
     old = np.zeros((4, 1)) - 2
     logp = old + np.log([[1.5], [1.5], [0.5], [0.5]])
     mask, advantage = np.ones((4, 1), bool), np.array([1.0, -1.0, 1.0, -1.0])
-    for name in NAMES:
+    for name in ("gspo", "grpo"):
         result, gradient = run(name, logp, old, mask, advantage, np.ones(4))
         assert result.metrics["ratio/clipped"].value == 0.5
         assert [bool(g) for g in gradient[:, 0]] == [False, True, True, False]
         assert result.metrics["ratio/mean"].value == pytest.approx(1.0)
+
+
+def test_cispo_cuts_the_factor_and_keeps_every_gradient():
+    old = np.zeros((4, 1)) - 2
+    logp = old + np.log([[1.5], [1.5], [0.5], [0.5]])
+    mask, advantage = np.ones((4, 1), bool), np.array([1.0, -1.0, 1.0, -1.0])
+    result, gradient = run("cispo", logp, old, mask, advantage, np.ones(4), clip=Clip(1.0, 0.25))
+    np.testing.assert_allclose(gradient[:, 0], [-1.25, 1.25, -0.5, 0.5])
+    assert result.metrics["ratio/clipped"].value == 0.5
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_one_ratio_a_trial_is_that_of_all_its_tokens(seed):
+    """Two segments given their trial's ratio move as one segment with the tokens of both does."""
+    logp, old, mask, advantage, weight = case(seed, segments=1, scale=0.05)
+    mask[0, :4] = [True, True, False, True]
+    first, second = mask.copy(), mask.copy()
+    first[0, 2:] = False
+    second &= ~first
+    assume(second.any())
+    whole, gradient = run("gspo", logp, old, mask, advantage, np.ones(1))
+    sizes = np.array([first.sum(), second.sum()])
+    twice, olds = np.concatenate([logp, logp]), np.concatenate([old, old])
+    log_ratio = np.full(2, (logp - old)[mask].mean())
+    t = tensors(twice, olds, np.concatenate([first, second]), np.repeat(advantage, 2), sizes / sizes.sum())
+    t[0].requires_grad_()
+    cut = gspo(*t, CLIP, None, torch.from_numpy(log_ratio))
+    cut.loss.backward()
+    assert cut.loss.item() == pytest.approx(whole.loss.item(), rel=1e-12)
+    np.testing.assert_allclose(t[0].grad.numpy().sum(0), gradient[0], atol=1e-12)
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_the_reference_pulls_back_by_k3(seed):
+    logp, ref, mask, _, weight = case(seed)
+    grids = tensors(logp, np.where(mask, ref, np.nan), mask, weight)
+    grids[0].requires_grad_()
+    held = reference_kl(*grids)
+    held.loss.backward()
+    delta = np.where(mask, ref - logp, 0)
+    share = weight[:, None] / mask.sum(1, keepdims=True)
+    assert held.loss.item() == pytest.approx(((np.exp(delta) - 1 - delta) * mask * share).sum(), rel=1e-9)
+    np.testing.assert_allclose(grids[0].grad.numpy(), (1 - np.exp(delta)) * mask * share, atol=1e-12)
+    assert held.metrics["kl/reference"].value == pytest.approx((np.exp(delta) - 1 - delta)[mask].mean())
+    with pytest.raises(ObjectiveError, match="logp_ref"):
+        reference_kl(grids[0], grids[1][:, :2], grids[2], grids[3])
 
 
 def test_what_does_not_fit_is_refused():

@@ -80,7 +80,7 @@ def test_a_group_is_centred_over_its_graded_members(store: Store) -> None:
     for reward in (1.0, 0.0, 0.0, 1.0):
         play(store, round_, reward)
     config = Config()
-    config.train.objective.advantage_std = False
+    config.train.objective.advantage = "centred"
     out = assemble(store, round_, config)
     assert [segment.advantage for segment in out.segments] == [0.5, -0.5, -0.5, 0.5]
     assert out.metrics() == {
@@ -96,6 +96,17 @@ def test_groups_of_different_tasks_do_not_mix(store: Store) -> None:
     out = assemble(store, round_, Config())
     assert [segment.advantage for segment in out.segments] == [0.0] * 4
     assert out.metrics()["group/flat"] == 2.0
+
+
+def test_groups_without_spread_may_be_left_out_of_the_mean(store: Store) -> None:
+    round_ = begin(store, ["a", "b"], 2)
+    for reward in (1.0, 1.0, 0.0, 1.0):
+        play(store, round_, reward)
+    config = Config()
+    config.train.objective.flat = "skip"
+    out = assemble(store, round_, config)
+    assert [segment.advantage > 0 for segment in out.segments] == [False, True]
+    assert [row.dropped for row in out.rows] == ["its group has no spread"] * 2 + ["", ""]
 
 
 def test_infra_faults_move_no_baseline(store: Store) -> None:
@@ -114,7 +125,7 @@ def test_infra_faults_move_no_baseline(store: Store) -> None:
             store, unverified, reward=None, outcome="error", detail={}, tamper=[], trust="", log=b"", seconds=0.0
         )
     config = Config()
-    config.train.objective.advantage_std = False
+    config.train.objective.advantage = "centred"
     out = assemble(store, round_, config)
     assert [segment.advantage for segment in out.segments] == [0.5, -0.5]
     assert [(row.trial_id, row.dropped) for row in out.rows if row.dropped] == [(unverified, "verifier fault")]

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 
 from lego.config.schema import GateSection
-from lego.objective.correction import proof
+from lego.objective.proof import proof
 from lego.trainer.gate import refusal
 
 GATE = GateSection(mean_logp_gap=0.01, k3=1e-3, min_correlation=0.99)
@@ -12,7 +12,7 @@ GATE = GateSection(mean_logp_gap=0.01, k3=1e-3, min_correlation=0.99)
 def noisy(spread, noise, seed=0):
     rng = np.random.default_rng(seed)
     engine = np.clip(rng.normal(0.5, spread, 2000), 0.01, 0.999)
-    return proof(np.log(np.clip(engine + rng.normal(0, noise, 2000), 1e-3, 1)), np.log(engine))
+    return proof(np.log(np.clip(engine + rng.normal(0, noise, 2000), 1e-3, 1)), np.log(engine), [2000])
 
 
 def test_close_enough_passes():
@@ -34,7 +34,7 @@ def test_the_wrong_temperature_is_refused():
         scaled = logits / temperature
         return (scaled - np.log(np.exp(scaled).sum(1, keepdims=True)))[:, 0]
 
-    assert refusal(proof(logp(1.0), logp(0.9)), GATE)
+    assert refusal(proof(logp(1.0), logp(0.9), [500]), GATE)
 
 
 def test_correlation_is_not_asked_of_a_policy_that_is_certain():

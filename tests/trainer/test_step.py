@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from lego.config.schema import CorrectionSection, GateSection, ObjectiveSection
-from lego.errors import ConfigError, TrainerError
+from lego.errors import ConfigError, ObjectiveError, TrainerError
 from lego.metrics import METRICS
 from lego.trainer.step import WORST_TOKENS, Trainer
 from tests.trainer._sampled import sample, section, weights
@@ -45,7 +45,7 @@ def test_a_step_moves_the_weights_and_reports_known_metrics(tiny_policy, segment
     assert report.worst[0]["trial_id"] in {s.trial_id for s in segments}
 
 
-@pytest.mark.parametrize("name", ["gspo", "grpo"])
+@pytest.mark.parametrize("name", ["gspo", "grpo", "cispo", "reinforce"])
 def test_the_gradient_at_ratio_one_is_the_policy_gradient_of_each_trial(tiny_policy, segments, name, monkeypatch):
     """- mean over trials of A x mean over the trial's tokens of grad log pi, from a forward pass of our own."""
     halves = []
@@ -56,7 +56,7 @@ def test_the_gradient_at_ratio_one_is_the_policy_gradient_of_each_trial(tiny_pol
         for mask in (first, second):
             logprobs = np.where(mask, segment.logprobs, 0).astype(np.float32)
             halves.append(replace(segment, mask=mask, logprobs=logprobs, weight=mask.sum() / segment.mask.sum()))
-    settings = section(objective=ObjectiveSection(name=name), micro_batch_tokens=40)
+    settings = section(objective=ObjectiveSection(name=name, weighting="trial"), micro_batch_tokens=40)
     settings.optimizer.max_grad_norm = 0
     trainer = Trainer(tiny_policy, settings)
     monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
@@ -135,7 +135,7 @@ def test_a_gap_within_the_gate_is_corrected_for(tiny_policy, segments):
         trainer = Trainer(tiny_policy, section(gate=wide, correction=CorrectionSection(token_tis=tis)))
         report = trainer.step(given)
         norms[label] = report.metrics["step/grad_norm"]
-        assert report.metrics.get("tis/capped", 0.0) == (1.0 if label == "off" else 0.0)
+        assert report.metrics.get("correction/capped", 0.0) == (1.0 if label == "off" else 0.0)
     assert norms["off"] == pytest.approx(1.5 * norms["on"], rel=1e-3)
     assert norms["none"] == pytest.approx(norms["on"], rel=1e-3)
 
@@ -145,16 +145,72 @@ def test_bypass_takes_the_engines_log_probs_as_old(tiny_policy, segments):
     trainer = Trainer(tiny_policy, section(correction=CorrectionSection(old="bypass")))
     report = trainer.step(off)
     assert report.metrics["ratio/mean"] == pytest.approx(np.exp(1e-4), abs=1e-6)
-    assert "tis/capped" not in report.metrics
+    assert "correction/capped" not in report.metrics
 
 
 def test_mini_batches_step_on_moved_weights(tiny_policy, segments):
-    trainer = Trainer(tiny_policy, section(minibatches=2, objective=ObjectiveSection("grpo", 0.2, 0.2)))
+    trainer = Trainer(tiny_policy, section(minibatches=2, objective=ObjectiveSection("grpo")))
     report = trainer.step(segments)
     assert report.refused is None
     assert trainer.optimizer.steps == 2
     assert report.metrics["ratio/k3"] > 0  # the second meets a policy that is no longer pi_old
     assert report.metrics["proof/tokens"] == sum(s.mask.sum() for s in segments)
+
+
+def test_one_ratio_a_trial_whatever_it_was_cut_into(tiny_policy, segments):
+    """Two mini-batches, so that the second meets moved weights: cut in halves, the trials move the weights the same."""
+    halves = []
+    for segment in segments:
+        first, second = segment.mask.copy(), segment.mask.copy()
+        first[np.flatnonzero(segment.mask)[3:]] = False
+        second &= ~first
+        for mask in (first, second):
+            logprobs = np.where(mask, segment.logprobs, 0).astype(np.float32)
+            halves.append(replace(segment, mask=mask, logprobs=logprobs, weight=mask.sum() / segment.mask.sum()))
+    wide = ObjectiveSection(ratio="trial", clip_low=0.5, clip_high=0.5)
+    moved = []
+    for given in (segments, halves):
+        trainer = Trainer(tiny_policy, section(minibatches=2, objective=wide))
+        assert trainer.step(given).refused is None
+        moved.append(weights(trainer))
+    for name, value in moved[0].items():
+        torch.testing.assert_close(moved[1][name], value, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("weighting", ["token", "constant"])
+def test_other_weightings_scale_each_trial(tiny_policy, segments, weighting):
+    """Against trial weighting: n_trial / all tokens x N, or n_trial / longest, for a step on each trial alone."""
+    short = replace(segments[0], mask=segments[0].mask & (np.arange(len(segments[0].mask)) < 6))
+    short = replace(short, logprobs=np.where(short.mask, short.logprobs, 0).astype(np.float32))
+    both, longest = [short, segments[1]], 40
+    owned = [int(segment.mask.sum()) for segment in both]
+
+    def gradient(given, **changes):
+        settings = section(objective=ObjectiveSection(**changes))
+        settings.optimizer.max_grad_norm = 0
+        trainer = Trainer(tiny_policy, settings, longest=longest)
+        trainer.optimizer.step = lambda: None  # type: ignore[method-assign]
+        assert trainer.step(given).refused is None
+        return [p.grad for p in trainer.policy.model.parameters()]
+
+    alone = [gradient([segment], weighting="trial") for segment in both]
+    factors = [n / sum(owned) if weighting == "token" else n / longest / 2 for n in owned]
+    for whole, one, two in zip(gradient(both, weighting=weighting), *alone, strict=True):
+        torch.testing.assert_close(whole, factors[0] * one + factors[1] * two, rtol=1e-4, atol=1e-7)
+
+
+def test_the_policy_is_held_near_its_reference(tiny_policy, segments, tmp_path):
+    """Away from the reference, KL alone pulls back; at it, there is nothing to pull."""
+    trainer = Trainer(tiny_policy, section(objective=ObjectiveSection(kl=1.0)), reference_dir=tiny_policy)
+    report = trainer.step(segments)
+    assert report.metrics["kl/reference"] == pytest.approx(0, abs=1e-9)
+    trainer.save(tmp_path / "moved", optimizer=False)
+    flat = [replace(s, advantage=0.0) for s in segments]
+    held = section(objective=ObjectiveSection(kl=1.0), gate=GateSection(9.0, 9.0, -1.0))
+    back = Trainer(tmp_path / "moved", held, reference_dir=tiny_policy)
+    distances = [back.step(flat).metrics["kl/reference"] for _ in range(6)]
+    assert distances[0] > 1e-5
+    assert distances[-1] < distances[0]
 
 
 def test_scripted_tokens_carry_no_policy_gradient(tiny_policy, segments):
@@ -181,7 +237,7 @@ def test_a_resumed_step_is_bit_equal(tiny_policy, segments, tmp_path):
 
 
 def test_a_step_makes_good_trials_likelier_and_bad_ones_less_so(tiny_policy, segments):
-    trainer = Trainer(tiny_policy, section(objective=ObjectiveSection("grpo", 0.2, 0.2)))
+    trainer = Trainer(tiny_policy, section(objective=ObjectiveSection("grpo")))
     before = trainer.score(segments)
     for _ in range(3):
         trainer.section.gate = GateSection(mean_logp_gap=9.0, k3=9.0, min_correlation=-1.0)
@@ -193,5 +249,7 @@ def test_a_step_makes_good_trials_likelier_and_bad_ones_less_so(tiny_policy, seg
 def test_settings_that_cannot_be_trained_on(tiny_policy):
     with pytest.raises(ConfigError, match="temperature"):
         Trainer(tiny_policy, section(), temperature=0.0)
-    with pytest.raises(ConfigError, match="ppo"):
+    with pytest.raises(ObjectiveError, match="ppo"):
         Trainer(tiny_policy, section(objective=ObjectiveSection(name="ppo")))
+    with pytest.raises(ConfigError, match="reference"):
+        Trainer(tiny_policy, section(objective=ObjectiveSection(kl=0.1)))
