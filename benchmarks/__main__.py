@@ -7,7 +7,7 @@ import importlib
 import json
 import os
 
-NAMES = ("proxy", "engine", "sandbox", "store", "trials")
+NAMES = ("proxy", "long_trial", "engine", "sandbox", "store", "trials", "monitor")
 """Modules of this package, each with `run() -> list[Measure]`."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from lego.engine.base import Finish
 from lego.proxy import anthropic_read
 from lego.proxy.dialect import Ask, Mint, Problem, ProblemKind, Usage
+from lego.proxy.reading import Memory
 from lego.trajectory.messages import Message, ToolCall
 from lego.trajectory.parse import CallArguments, CallEnd, CallStart, Delta, TextDelta, ThinkingDelta
 
@@ -18,6 +19,7 @@ _ERROR_TYPES: Mapping[ProblemKind, str] = {
     "not_found": "not_found_error",
     "context_overflow": "invalid_request_error",
     "too_large": "request_too_large",
+    "foreign": "permission_error",
     "engine_fault": "api_error",
     "proxy_fault": "api_error",
     "cap": "invalid_request_error",
@@ -34,8 +36,8 @@ class Anthropic:
         "/v1/messages/count_tokens": lambda tokens: {"input_tokens": tokens}
     }
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
-        return anthropic_read.read(body)
+    def read(self, body: Mapping[str, Any], memory: Memory | None = None) -> Ask:
+        return anthropic_read.read(body, memory or Memory())
 
     def writer(self, ask: Ask, mint: Mint, model: str, created: int) -> MessagesWriter:
         return MessagesWriter(mint, model)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lego.proxy.dialect import Ask, mark_of
-from lego.proxy.reading import arguments_text, array, bad, mapping, part_text, text_of
+from lego.proxy.reading import Memory, arguments_text, array, bad, mapping, part_text, text_of
 from lego.trajectory.messages import Message, Tool, ToolCall
 
 UNPARSED = "__unparsedToolInput"
@@ -16,7 +16,7 @@ _NOT_WISHES = frozenset({"messages", "system", "tools", "model", "stream", "meta
 _TEXT = {"text": "text"}
 
 
-def read(body: Mapping[str, Any]) -> Ask:
+def read(body: Mapping[str, Any], memory: Memory) -> Ask:
     """Raises Problem("bad_request") saying which part of the request is wrong."""
     turns = array(body, "messages")
     if not turns:
@@ -24,8 +24,7 @@ def read(body: Mapping[str, Any]) -> Ask:
     messages: list[Message] = []
     if body.get("system"):
         messages.append(Message("system", text_of(body["system"], "system", _TEXT)))
-    for i, turn in enumerate(turns):
-        messages += _turn(mapping(turn, f"messages.{i}"), f"messages.{i}")
+    messages += memory.read(turns, _turn)
     tools, left_out = _tools(body)
     wishes = {key: value for key, value in body.items() if key not in _NOT_WISHES and value is not None}
     return Ask(
@@ -56,13 +55,14 @@ def _tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], list[str]]:
     return tuple(tools), left_out
 
 
-def _turn(turn: Mapping[str, Any], where: str) -> list[Message]:
+def _turn(entry: Any, index: int) -> list[Message]:
+    turn = mapping(entry, f"messages.{index}")
     role, content = turn.get("role"), turn.get("content")
-    where = f"{where}.content"
+    where = f"messages.{index}.content"
     if role == "system":
         return [Message("system", text_of(content, where, _TEXT))]
     if role not in ("user", "assistant"):
-        raise bad(where.removesuffix("content") + "role", f"{role!r} is not one of user, assistant, system")
+        raise bad(f"messages.{index}.role", f"{role!r} is not one of user, assistant, system")
     if isinstance(content, str):
         return [Message("assistant" if role == "assistant" else "user", content)]
     if not isinstance(content, list):

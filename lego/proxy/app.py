@@ -16,6 +16,7 @@ from lego.errors import ProxyError
 from lego.proxy.anthropic import Anthropic
 from lego.proxy.dialect import Dialect, Problem
 from lego.proxy.exchange import count, serve
+from lego.proxy.foreign import program_of
 from lego.proxy.openai_chat import OpenAIChat
 from lego.proxy.openai_responses import OpenAIResponses
 from lego.proxy.session import Session, SessionSpec
@@ -154,6 +155,7 @@ class Proxy:
             return await wire.whole(200, _model(session.spec))
         if request.method != "POST" or request.path not in self._dialects:
             raise Problem("not_found", f"Unknown request URL: {request.method} {request.path}.")
+        _refuse_foreign(request, session)
         body = await _body(request)
         counter = dialect.counters.get(request.path)
         if counter is not None:
@@ -176,6 +178,14 @@ class Proxy:
         if session is None or session.closed:
             raise Problem("wrong_token", "Incorrect API key provided.")
         return session
+
+
+def _refuse_foreign(request: web.Request, session: Session) -> None:
+    """Raises Problem where the kernel says that the socket was opened by a program that is not the harness's."""
+    allowed = session.spec.programs
+    program = program_of(request.transport) if allowed else None
+    if program is not None and not program.startswith(allowed):
+        raise Problem("foreign", f"{program} may not call this model: it is the harness's.")
 
 
 def _digest(token: str) -> bytes:

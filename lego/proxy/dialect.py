@@ -9,11 +9,14 @@ import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lego.engine.base import Finish
 from lego.trajectory.messages import Message, Tool
 from lego.trajectory.parse import Delta
+
+if TYPE_CHECKING:
+    from lego.proxy.reading import Memory
 
 ProblemKind = Literal[
     "bad_request",
@@ -21,6 +24,7 @@ ProblemKind = Literal[
     "not_found",
     "context_overflow",
     "too_large",
+    "foreign",
     "engine_fault",
     "proxy_fault",
     "cap",
@@ -33,6 +37,7 @@ STATUS: Mapping[ProblemKind, int] = {
     "not_found": 404,
     "context_overflow": 400,
     "too_large": 413,
+    "foreign": 403,
     "engine_fault": 500,
     "proxy_fault": 500,
     "cap": 400,
@@ -156,8 +161,8 @@ class Dialect(Protocol):
     paths: tuple[str, ...]
     counters: Mapping[str, Callable[[int], dict[str, Any]]]
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
-        """Raises Problem("bad_request") saying which field is wrong."""
+    def read(self, body: Mapping[str, Any], memory: Memory | None = None) -> Ask:
+        """`memory`: of the session's earlier requests. Raises Problem("bad_request") saying which field is wrong."""
         ...
 
     def writer(self, ask: Ask, mint: Mint, model: str, created: int) -> ReplyWriter: ...

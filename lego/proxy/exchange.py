@@ -19,9 +19,10 @@ from lego.proxy.rules import CallKind
 from lego.proxy.session import Session
 from lego.proxy.wire import Wire
 from lego.trajectory.arrays import Fate
+from lego.trajectory.drift import difference
 from lego.trajectory.parse import Reply, StreamParser
 from lego.trajectory.prompt import Prompt, compose, preview
-from lego.trajectory.tree import Call, Continue, Fork
+from lego.trajectory.tree import Call, CallTree, Continue, Fork
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ async def count(
     session: Session, dialect: Dialect, body: Mapping[str, Any], wire: Wire, said: Callable[[int], dict[str, Any]]
 ) -> None:
     """Answer how many tokens the request's prompt would have. No call, no row, and nothing in the tree changes."""
-    ask = dialect.read(body)
+    ask = dialect.read(body, session.memory)
     messages, _ = session.spec.rules.settle(session.conversation(ask))
     try:
         prompt = preview(session.tree, session.rendering, messages, ask.tools, session.spec.history)
@@ -105,21 +106,27 @@ class Exchange:
         self.seq = session.tree.reserve()
         self.mint = Mint()
         self.volatile = 0
+        self.foreign = ""
         self._seen: dict[str, Any] = {}
 
     def prepare(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         session = self.session
         session.check_caps()
-        ask = self.dialect.read(body)
+        ask = self.dialect.read(body, session.memory)
         messages, self.volatile = session.spec.rules.settle(session.conversation(ask))
         self.ask = replace(ask, messages=messages)
         digest, tools = session.tools_json(ask.tools)
         self._seen = {"wishes": self._wishes(), "tools_digest": digest, "tools": tools}
+        self.foreign = session.foreign_client(headers.get("User-Agent", ""))
         self.kind = session.spec.rules.kind(headers, messages, len(ask.tools), ask.wishes)
+        tree = session.tree
+        if self.foreign:
+            # A tree of its own: it shares nothing with the harness's calls, and changes no fate.
+            self.kind, tree = "auxiliary", CallTree()
         try:
-            self.prompt = compose(session.tree, session.rendering, messages, ask.tools, session.spec.history)
-            for seq in self.prompt.superseded:
-                session.fate(seq, Fate.SUPERSEDED)
+            self.prompt = compose(tree, session.rendering, messages, ask.tools, session.spec.history)
+            for seq, fate in self.prompt.fates.items():
+                session.fate(seq, fate)
             self._seen |= {"messages": self._messages()}
             self.parser = session.rendering.parser(self.prompt.ids, ask.tools)
             self.sampling = session.admit(len(self.prompt.ids))
@@ -218,6 +225,7 @@ class Exchange:
             kind=self.kind,
             sampler=session.engine.sampler,
             policy_version=session.spec.policy_version,
+            apart=bool(self.foreign),
         )
 
     def _abandon(self, call: Call | None, sofar: _Sampling, problem: Problem) -> None:
@@ -316,10 +324,10 @@ class Exchange:
     def _drift(self) -> dict[str, Any]:
         """Why the call is no plain continuation: nothing for one that is, and for the first."""
         prompt = self.prompt
+        if self.foreign:
+            return {"foreign": self.foreign}
         out: dict[str, Any] = {}
         if prompt.how == "forked" or (prompt.how == "root" and self.seq > 1):
-            out["how"] = prompt.how
-            if isinstance(prompt.place, Fork):
-                out["at"] = prompt.place.at
+            out = {"how": prompt.how, **difference(prompt.place, self.ask.messages)}
         out |= {"spliced": prompt.spliced, "rerendered": prompt.rerendered, "volatile": self.volatile}
         return {key: value for key, value in out.items() if value}

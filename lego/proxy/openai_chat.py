@@ -8,6 +8,7 @@ from typing import Any
 
 from lego.engine.base import Finish
 from lego.proxy.dialect import Ask, Mint, Problem, Usage
+from lego.proxy.reading import Memory
 from lego.trajectory.messages import Message, Role, Tool, ToolCall
 from lego.trajectory.parse import CallArguments, CallStart, Delta, TextDelta, ThinkingDelta
 
@@ -26,6 +27,7 @@ _ERROR_TYPES = {
     "not_found": ("invalid_request_error", "unknown_url"),
     "context_overflow": ("invalid_request_error", "context_length_exceeded"),
     "too_large": ("invalid_request_error", "request_too_large"),
+    "foreign": ("invalid_request_error", "permission_denied"),
     "engine_fault": ("server_error", "engine_error"),
     "proxy_fault": ("server_error", "proxy_error"),
     "cap": ("invalid_request_error", "trial_limit_reached"),
@@ -42,7 +44,7 @@ class OpenAIChat:
     paths: tuple[str, ...] = ("/v1/chat/completions", "/chat/completions")
     counters: Mapping[str, Callable[[int], dict[str, Any]]] = {}
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
+    def read(self, body: Mapping[str, Any], memory: Memory | None = None) -> Ask:
         messages = _list(body, "messages")
         if not messages:
             raise _bad("messages", "expected a non-empty array")
@@ -50,7 +52,7 @@ class OpenAIChat:
             raise _bad("n", "it must be 1, one reply is sampled for a request")
         options = body.get("stream_options")
         return Ask(
-            messages=tuple(_message(entry, i) for i, entry in enumerate(messages)),
+            messages=tuple((memory or Memory()).read(messages, _read)),
             tools=_tools(body),
             model=str(body.get("model") or ""),
             stream=bool(body.get("stream")),
@@ -189,6 +191,10 @@ def _tools(body: Mapping[str, Any]) -> tuple[Tool, ...]:
             raise _bad(where, "the function's parameters must be an object")
         tools.append(Tool(function["name"], str(function.get("description") or ""), parameters))
     return tuple(tools)
+
+
+def _read(entry: Any, index: int) -> tuple[Message]:
+    return (_message(entry, index),)
 
 
 def _message(entry: Any, index: int) -> Message:

@@ -10,6 +10,7 @@ from lego.engine.base import Finish
 from lego.proxy import responses_read
 from lego.proxy.dialect import Ask, Mint, Problem, Usage
 from lego.proxy.openai_chat import OpenAIChat
+from lego.proxy.reading import Memory
 from lego.proxy.seal import seal
 from lego.trajectory.messages import Message
 from lego.trajectory.parse import CallArguments, CallEnd, CallStart, Delta, TextDelta, ThinkingDelta
@@ -26,7 +27,7 @@ class OpenAIResponses:
         "/v1/responses/input_tokens": lambda tokens: {"object": "response.input_tokens", "input_tokens": tokens}
     }
 
-    def read(self, body: Mapping[str, Any]) -> Ask:
+    def read(self, body: Mapping[str, Any], memory: Memory | None = None) -> Ask:
         return responses_read.read(body)
 
     def writer(self, ask: Ask, mint: Mint, model: str, created: int) -> ResponseWriter:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from lego.proxy.dialect import Problem
-from lego.trajectory.messages import Message
+from lego.trajectory.messages import Message, ToolCall
+
+_KEPT = 4
+"""Conversations remembered: the main thread and some sub-agents."""
 
 
 def bad(where: str, message: str) -> Problem:
@@ -58,21 +62,56 @@ def arguments_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps({} if value is None else value, ensure_ascii=False)
 
 
-def in_call_order(messages: Iterable[Message]) -> tuple[Message, ...]:
+def in_call_order(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Tool results in the order of their calls: they may come as they completed, and templates tell them apart by
     place. Everything else stays where it is."""
-    ordered: list[Message] = []
-    run: list[Message] = []
-    order: Mapping[str | None, int] = {}
-    for message in messages:
-        if message.role == "assistant":
-            ordered += [*_sorted(run, order), message]
-            run, order = [], {call.id: at for at, call in enumerate(message.tool_calls)}
-        else:
-            run.append(message)
-    return (*ordered, *_sorted(run, order))
+    ordered = list(messages)
+    calls: tuple[ToolCall, ...] = ()
+    results: list[int] = []
+    for at, message in enumerate(messages):
+        if message.role == "tool":
+            results.append(at)
+        elif message.role == "assistant":
+            if len(results) > 1:
+                _sort(ordered, results, calls)
+            calls, results = message.tool_calls, []
+    if len(results) > 1:
+        _sort(ordered, results, calls)
+    return tuple(ordered)
 
 
-def _sorted(run: Sequence[Message], order: Mapping[str | None, int]) -> list[Message]:
-    results = iter(sorted((m for m in run if m.role == "tool"), key=lambda m: order.get(m.tool_call_id, len(order))))
-    return [next(results) if message.role == "tool" else message for message in run]
+def _sort(messages: list[Message], places: Sequence[int], calls: Sequence[ToolCall]) -> None:
+    order: Mapping[str | None, int] = {call.id: at for at, call in enumerate(calls)}
+    found = sorted((messages[at] for at in places), key=lambda one: order.get(one.tool_call_id, len(order)))
+    for at, message in zip(places, found, strict=True):
+        messages[at] = message
+
+
+class Memory:
+    """What was read of the latest requests, so that a history that comes again is compared and not read again."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[list[Any], list[Sequence[Message]]]] = []
+
+    def read(self, entries: list[Any], one: Callable[[Any, int], Sequence[Message]]) -> Iterator[Message]:
+        """The messages of all entries in order; `one` reads the entry at an index, and depends on nothing else."""
+        at, best = 0, None
+        for number, (before, _) in enumerate(self._kept):
+            common = _common(before, entries)
+            if common > at:
+                at, best = common, number
+        known, read = ([], []) if best is None else self._kept[best]
+        # The entries that came first stay: their texts are those that the messages hold.
+        known, read = known[:at] + entries[at:], read[:at] + [one(entries[i], i) for i in range(at, len(entries))]
+        if best is not None and len(self._kept[best][0]) == at:
+            del self._kept[best]
+        self._kept = [*self._kept[-_KEPT + 1 :], (known, read)]
+        return chain.from_iterable(read)
+
+
+def _common(before: list[Any], entries: list[Any]) -> int:
+    """How many first entries are equal."""
+    n = min(len(before), len(entries))
+    if before[:n] == entries[:n]:
+        return n
+    return next(at for at in range(n) if before[at] != entries[at])

@@ -58,7 +58,8 @@ class FinishedCall:
 class Summary:
     """A session in numbers. Tokens are ids; seconds are wall clock.
 
-    calls: requests that sampled something.  rejected: how many requests were refused, by reason.
+    calls: requests that sampled something.  foreign: requests that the harness did not make, refused or answered.
+    rejected: how many requests were refused, by reason.
     engine_seconds: time with at least one call queued or generating (the trial clock stood still meanwhile).
     faults: replies lost to our own engine or proxy; `fault` is the last one's message ("" = none), `fault_of` whose
     fault it was by the error's own word.
@@ -70,6 +71,7 @@ class Summary:
     abandoned: int = 0
     malformed: int = 0
     engine_seconds: float = 0.0
+    foreign: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
     faults: int = 0
     fault: str = ""

@@ -17,7 +17,8 @@ from lego.clock import TrialClock
 from lego.engine.base import Engine, Sampling
 from lego.errors import EngineError, LegoError
 from lego.proxy.dialect import Ask, Problem, mark_of
-from lego.proxy.reading import in_call_order
+from lego.proxy.foreign import client_name
+from lego.proxy.reading import Memory, in_call_order
 from lego.proxy.records import FinishedCall, Summary, tools_json
 from lego.proxy.rules import CallRules
 from lego.trajectory.messages import Message, Tool
@@ -44,6 +45,7 @@ class SessionSpec:
     """All that a session needs to know of its trial.
 
     socket_dir: an existing folder for this session alone; keep it short, a socket path has 107 bytes.
+    programs: where the programs that may call are, as the sandbox names it; "" is anywhere.
     history: "raw" continues calls from their raw ids, "template" renders each request afresh.
     seed: makes each call's sampling seed, in the order calls begin; None leaves it to the engine.
     on_call is called once for each request, when it has ended; on_fate(seq, fate) when a recorded call's fate
@@ -57,6 +59,7 @@ class SessionSpec:
     caps: Caps
     temperature: float = 1.0
     model_name: str = "policy"
+    programs: str = ""
     policy_version: int = 0
     history: HistoryPolicy = "raw"
     seed: int | None = None
@@ -75,6 +78,7 @@ class Session:
         self.rendering = rendering
         self.socket_path = socket_path
         self.tree = CallTree()
+        self.memory = Memory()
         self.clock = spec.clock
         self.capped = asyncio.Event()
         self.cap_reason = ""
@@ -88,6 +92,7 @@ class Session:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._transports: set[asyncio.BaseTransport] = set()
         self._closers: list[Callable[[], Awaitable[None]]] = []
+        self._client: str | None = None
         self._remembered: dict[str, tuple[Message, ...]] = {}
 
     @property
@@ -174,6 +179,16 @@ class Session:
             raise Problem("bad_request", message, param="previous_response_id")
         return in_call_order((*ask.messages[: ask.own], *before, *ask.messages[ask.own :]))
 
+    def foreign_client(self, user_agent: str) -> str:
+        """Evidence that a call is not the harness's: its client has another name than the first call's. Else ""."""
+        name = client_name(user_agent)
+        if self._client is None:
+            self._client = name
+        if name == self._client:
+            return ""
+        self._sum.foreign += 1
+        return f"by {name or 'a client without a name'}, where the harness calls as {self._client or 'one without'}"
+
     def remember(self, mark: str, conversation: tuple[Message, ...]) -> None:
         """Keep what a request that names this response as its previous one goes on from."""
         self._remembered[mark] = conversation
@@ -201,6 +216,7 @@ class Session:
     def report(self, call: FinishedCall, *, malformed: int = 0) -> None:
         """A request has ended: count it, hand it on."""
         if call.kind == "rejected":
+            self._sum.foreign += call.reason == "foreign"
             self._sum.rejected[call.reason] = self._sum.rejected.get(call.reason, 0) + 1
             self._recorded_rejections += 1
             if self._recorded_rejections > _REJECTED_ROWS:

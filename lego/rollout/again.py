@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lego.rollout.site import Workshop
-from lego.rollout.verification import record_verdict, verify_candidate
+from lego.rollout.verification import record_verdict, verify_submission
 from lego.rundb import verdicts
 from lego.rundb.store import Row
-from lego.sandbox.submission import Submission
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,7 @@ async def verify_again(workshop: Workshop, rows: Sequence[Row], on_done: Callabl
     async def one(row: Row) -> None:
         async with gate:
             before = verdicts.latest(run.store, row["id"])
-            submission = Submission.from_bytes(row["submission"])
-            verdict = await verify_candidate(submission, run.tasks[row["task_id"]], workshop)
+            verdict = await verify_submission(row, workshop)
             record_verdict(row["id"], verdict, workshop, leased=False)
             now = (verdict.outcome, verdict.reward)
             if before and (before["outcome"], before["reward"]) != now:

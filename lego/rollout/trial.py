@@ -12,7 +12,7 @@ from typing import Any
 from lego.clock import TrialClock
 from lego.engine.scripted import ScriptedEngine
 from lego.errors import EngineError, HarnessError, LeaseLost, LegoError, SandboxError
-from lego.harness.launch import Launch, LaunchValues, render
+from lego.harness.launch import MOUNT, Launch, LaunchValues, render
 from lego.harness.spec import HarnessSpec
 from lego.proxy.records import FinishedCall
 from lego.proxy.rules import CallRules
@@ -26,7 +26,7 @@ from lego.sandbox.seal import INSIDE, Seal, seal
 from lego.sandbox.submission import Submission, collect, task_roots
 from lego.tasks.task import Task
 
-_NEVER_REACHED = {"wrong_token", "not_found"}
+_NEVER_REACHED = {"wrong_token", "not_found", "foreign"}
 """Refusals that an unbroken harness never meets: calls that met only these did not reach the model."""
 
 
@@ -92,6 +92,7 @@ def _session_spec(trial: Trial, site: Site, spec: HarnessSpec, clock: TrialClock
         caps=Caps(settings.max_turns, settings.max_output_tokens, settings.context, settings.max_total_tokens),
         temperature=settings.temperature,
         model_name=site.run.config.policy.name,
+        programs=_programs(spec),
         policy_version=site.round.policy_version,
         history=settings.history,
         seed=site.seed_of(trial),
@@ -100,6 +101,12 @@ def _session_spec(trial: Trial, site: Site, spec: HarnessSpec, clock: TrialClock
         on_fate=lambda seq, fate: calls.settle(store, trial.id, {seq: fate}),
         clock=clock,
     )
+
+
+def _programs(spec: HarnessSpec) -> str:
+    """Where whatever opens the socket lies: the forwarder's or the harness's runtime, if the harness is not the
+    task's own program."""
+    return "" if spec.run.argv[0].startswith("/") and not spec.needs_port else f"{MOUNT}/"
 
 
 def _assign_script(site: Site, task: Task, spec: HarnessSpec, session: Session) -> None:

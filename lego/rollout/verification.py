@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 
 from lego.errors import LegoError
 from lego.images import recipes
@@ -13,7 +15,7 @@ from lego.sandbox.submission import Submission
 from lego.tasks.task import Task
 from lego.units import parse_duration
 from lego.verifier.grade import Nothing, Oracle, verify
-from lego.verifier.verdict import Verdict
+from lego.verifier.verdict import Finding, Verdict
 
 Candidate = Submission | Oracle | Nothing
 
@@ -25,13 +27,27 @@ async def verify_trial(row: Row, workshop: Workshop) -> None:
     """
     run = workshop.run
     try:
-        verdict = await verify_candidate(Submission.from_bytes(row["submission"]), run.tasks[row["task_id"]], workshop)
+        verdict = await verify_submission(row, workshop)
     except asyncio.CancelledError:
         verdicts.release(run.store, row["id"])
         raise
     except LegoError as error:
         verdict = Verdict("error", None, {"reason": str(error), "fault": error.fault})
     record_verdict(row["id"], verdict, workshop, leased=True)
+
+
+async def verify_submission(row: Row, workshop: Workshop) -> Verdict:
+    """The verdict on what a trial left, and on what its agent asked of the model by itself."""
+    submission = Submission.from_bytes(row["submission"])
+    verdict = await verify_candidate(submission, workshop.run.tasks[row["task_id"]], workshop)
+    return replace(verdict, tamper=(*verdict.tamper, *_asked_itself(row)))
+
+
+def _asked_itself(row: Row) -> tuple[Finding, ...]:
+    """The agent's own commands opened the proxy's socket: the kernel named a program that is not the harness's."""
+    refused = json.loads(row["summary"]).get("rejected", {}).get("foreign", 0)
+    detail = f"{refused} requests to the proxy by a program that is not the harness's, refused"
+    return (Finding("call of the model", "", detail),) if refused else ()
 
 
 async def verify_candidate(candidate: Candidate, task: Task, workshop: Workshop) -> Verdict:

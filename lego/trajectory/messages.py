@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -41,3 +43,9 @@ class Message:
     tool_call_id: str | None = None
     name: str | None = None
     mark: str | None = None
+
+    @cached_property
+    def key(self) -> Hashable:
+        """All by which two messages that are no replies of ours are the same."""
+        calls = tuple((call.id, call.name, call.arguments) for call in self.tool_calls)
+        return (self.role, self.content, calls, self.tool_call_id, self.name)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
-
-import numpy as np
 
 from lego.trajectory.arrays import Fate, Finish, FloatArray, IntArray, Kind, Sampler, as_ids
 from lego.trajectory.messages import Message, Tool
@@ -23,7 +21,7 @@ class Prompt:
     ids: [n] int32, the whole prompt. The first `shared` of them are the parent's. `how`: continued (shares all of
     the parent's prompt and completion), forked (shares less) or root. `spliced`: replies recognised in a history
     that was rendered afresh and put in by their raw ids; `rerendered`: recognised, but rendered from text.
-    `superseded`: seqs whose fate this request changes.
+    `fates`: the calls whose fate this request has changed.
     """
 
     ids: IntArray
@@ -35,7 +33,7 @@ class Prompt:
     tools: tuple[Tool, ...]
     spliced: int = 0
     rerendered: int = 0
-    superseded: tuple[int, ...] = ()
+    fates: Mapping[int, Fate] = field(default_factory=dict)
 
     @property
     def added_ids(self) -> IntArray:
@@ -55,6 +53,7 @@ class Prompt:
         kind: Kind = "main",
         sampler: Sampler = "policy",
         policy_version: int = 0,
+        apart: bool = False,
     ) -> Call:
         """Enter the finished call into `tree`. `reply` is what the harness was sent, minted tool-call ids and all."""
         return tree.add(
@@ -73,6 +72,7 @@ class Prompt:
             kind=kind,
             sampler=sampler,
             policy_version=policy_version,
+            apart=apart,
         )
 
 
@@ -83,14 +83,12 @@ def compose(
     tools: Sequence[Tool],
     history: HistoryPolicy = "raw",
 ) -> Prompt:
-    """Place a request in the tree and build its prompt; settle the fates of the replies it supersedes.
+    """Place a request in the tree and build its prompt; settle the fates that it shows.
 
     Raises RenderError where the family cannot express the messages; nothing is settled then.
     """
     prompt = preview(tree, rendering, messages, tools, history)
-    for seq in prompt.superseded:
-        tree.settle(seq, Fate.SUPERSEDED)
-    return prompt
+    return replace(prompt, fates=tree.accept(prompt.place))
 
 
 def preview(
@@ -107,15 +105,16 @@ def preview(
     `template`: what a stock server would render, always afresh, and attached where it shares ids.
     Raises RenderError where the family cannot express the messages.
     """
+    messages = tuple(messages)
     place = tree.place(messages, tools)
-    request = (place, tuple(messages), tuple(tools))
+    request = (place, messages, tuple(tools))
     if history == "raw" and isinstance(place, Continue):
         call = place.call
-        parent_ids = tree.full_ids(call)
-        added = rendering.extend(parent_ids[: call.prompt_length], parent_ids[call.prompt_length :], place.tail, tools)
+        parent_ids = tree.extended(call, ())
+        new = rendering.named(messages)[len(messages) - len(place.tail) :]
+        added = rendering.extend(parent_ids[: call.prompt_length], call.completion_ids, new, tools)
         if added is not None:
-            ids = np.concatenate([parent_ids, as_ids(added)])
-            return Prompt(ids, call, call.length, "continued", *request, superseded=place.superseded)
+            return Prompt(tree.extended(call, added), call, call.length, "continued", *request)
     recognised = {i: tree.recognise(message) for i, message in enumerate(messages)}
     known = {i: call.completion_ids for i, call in recognised.items() if call is not None}
     raw = known if history == "raw" else {}
@@ -125,4 +124,4 @@ def preview(
     how: Literal["continued", "forked", "root"] = "root"
     if parent is not None:
         how = "continued" if shared == parent.length else "forked"
-    return Prompt(ids, parent, shared, how, *request, spliced, len(known) - spliced, place.superseded)
+    return Prompt(ids, parent, shared, how, *request, spliced, len(known) - spliced)

@@ -8,14 +8,17 @@ nothing is ever re-tokenised.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from lego.errors import TrajectoryError
-from lego.trajectory.arrays import Fate, Finish, FloatArray, IntArray, Kind, Sampler, as_ids, common_prefix
+from lego.trajectory.arrays import Fate, Finish, FloatArray, IntArray, Kind, Sampler, Stream, as_ids, common_prefix
 from lego.trajectory.history import History
 from lego.trajectory.messages import Message, Tool
+
+_STREAMS = 8
+"""Branches whose ids are kept in one piece: the main thread and some sub-agents."""
 
 
 @dataclass(frozen=True)
@@ -105,17 +108,24 @@ class Fork:
     call: Call
     at: int
     superseded: tuple[int, ...] = ()
+    expected: tuple[Message, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class Root:
-    """The request shares no message with any call: the first call, a sub-agent, a compaction, a title."""
+    """The request shares no message with any call: the first call, a sub-agent, a compaction, a title.
+
+    `other_tools`: its first message is known, but with another list of tools.
+    """
 
     superseded: tuple[int, ...] = ()
+    expected: tuple[Message, ...] = field(default=(), compare=False)
+    other_tools: bool = field(default=False, compare=False)
 
 
 Place = Continue | Fork | Root
-"""`superseded`: delivered replies, never continued, that this request deletes, rewrites or asks for again."""
+"""`superseded`: delivered replies, never continued, that this request deletes, rewrites or asks for again.
+`expected`: what known conversations have in the place where this one parts from them, newest last."""
 
 
 class CallTree:
@@ -126,6 +136,7 @@ class CallTree:
         self._continued: set[int] = set()
         # The call whose own ids a call branches off from -> after how many shared ids -> its first own id -> calls.
         self._branches: dict[int | None, dict[int, dict[int, list[Call]]]] = {}
+        self._streams: dict[int, Stream] = {}
         self._history = History()
         self._last_seq = 0
 
@@ -161,8 +172,23 @@ class CallTree:
         if walk.call is not None:
             return Continue(self._calls[walk.call], tuple(messages[walk.tail :]), superseded)
         if walk.near is not None:
-            return Fork(self._calls[walk.near], walk.at, superseded)
-        return Root(superseded)
+            return Fork(self._calls[walk.near], walk.at, superseded, walk.expected)
+        return Root(superseded, walk.expected, walk.other_tools)
+
+    def accept(self, place: Place) -> dict[int, Fate]:
+        """A request stands at `place`: settle the fates that this shows, and say which have changed.
+
+        The reply that it continues was kept, also where another request had passed it over before: of several
+        identical sub-agents, each goes on from its own.
+        """
+        changed = dict.fromkeys(place.superseded, Fate.SUPERSEDED)
+        if isinstance(place, Continue):
+            self._continued.add(place.call.id)
+            if place.call.fate is Fate.SUPERSEDED:
+                changed[place.call.id] = Fate.DELIVERED
+        for seq, fate in changed.items():
+            self.settle(seq, fate)
+        return changed
 
     def recognise(self, message: Message) -> Call | None:
         """The call that sampled this assistant message, anywhere in the trial; None if it is not ours."""
@@ -210,11 +236,13 @@ class CallTree:
         kind: Kind = "main",
         sampler: Sampler = "policy",
         policy_version: int = 0,
+        apart: bool = False,
     ) -> Call:
         """Enter a call that has ended. `prompt.Prompt.enter` says this in fewer words.
 
         `reply` is what the harness was sent, with the tool-call ids it was sent; without it (and `messages`) the
-        call is never recognised in a later request. `seq`: one from `reserve`, or None for the next.
+        call is never recognised in a later request. `seq`: one from `reserve`, or None for the next. `apart`: no later
+        call is to have anything to do with it.
         Raises TrajectoryError if the parent has fewer than `shared` ids or the seq is taken.
         """
         call = Call(
@@ -231,10 +259,9 @@ class CallTree:
             sampler=sampler,
             policy_version=policy_version,
         )
-        self._insert(call)
-        if isinstance(place, Continue):
-            self._continued.add(place.call.id)
-        if reply is not None and messages:
+        self._insert(call, apart=apart)
+        self._carry_on(call, parent, added_prompt_ids)
+        if reply is not None and messages and not apart:
             after, tail = (place.call.id, len(messages) - len(place.tail)) if isinstance(place, Continue) else (None, 0)
             self._history.add(call.id, messages, tools, reply, after, tail)
         return call
@@ -253,6 +280,19 @@ class CallTree:
         """The call's prompt and completion, [length] int32."""
         return np.concatenate([piece for _, piece in self._pieces(call, call.length)] or [as_ids([])])
 
+    def extended(self, call: Call, added: Sequence[int] | IntArray) -> IntArray:
+        """The call's prompt and completion and then `added` ids, [length + len(added)] int32, not to be written to.
+
+        For the newest calls of the newest branches it costs only what is new.
+        """
+        stream = self._streams.get(call.id)
+        ids = None if stream is None else stream.extend(call.length, added)
+        if ids is None:
+            stream = self._keep(call, Stream(self.full_ids(call)))
+            ids = stream.extend(call.length, added)
+        assert ids is not None
+        return ids
+
     def path(self, call: Call) -> list[tuple[Call, int]]:
         """Root to `call`: each call that gives ids to this one's stream, with how many of its completion ids are
         in it (always its first ones)."""
@@ -266,6 +306,21 @@ class CallTree:
             node = self._calls[node.parent_id] if node.parent_id is not None else None
         return steps[::-1]
 
+    def _carry_on(self, call: Call, parent: Call | None, added: Sequence[int] | IntArray) -> None:
+        """The stream that the call's prompt was cut from goes on with its completion."""
+        stream = None if parent is None else self._streams.get(parent.id)
+        if parent is None or stream is None or not isinstance(added, np.ndarray):
+            return
+        if call.shared == parent.length and stream.ends_with(added, call.prompt_length):
+            del self._streams[parent.id]
+            self._keep(call, stream).extend(call.prompt_length, call.completion_ids)
+
+    def _keep(self, call: Call, stream: Stream) -> Stream:
+        self._streams[call.id] = stream
+        if len(self._streams) > _STREAMS:
+            del self._streams[next(iter(self._streams))]
+        return stream
+
     def _pieces(self, call: Call, limit: int) -> list[tuple[Call, IntArray]]:
         pieces: list[tuple[Call, IntArray]] = []
         node: Call | None = call
@@ -277,7 +332,7 @@ class CallTree:
             node = self._calls[node.parent_id] if node.parent_id is not None else None
         return pieces[::-1]
 
-    def _insert(self, call: Call) -> None:
+    def _insert(self, call: Call, apart: bool = False) -> None:
         if call.id in self._calls:
             raise TrajectoryError(f"call {call.id} is already in the tree")
         parent = None if call.parent_id is None else self._calls.get(call.parent_id)
@@ -288,7 +343,7 @@ class CallTree:
             raise TrajectoryError(f"call {call.id}: shares {call.shared} ids, but its parent has {room}")
         self._calls[call.id] = call
         first = next((int(ids[0]) for ids in (call.added_prompt_ids, call.completion_ids) if len(ids)), None)
-        if first is not None:
+        if first is not None and not apart:
             trunk = parent
             while trunk is not None and call.shared <= trunk.shared:
                 trunk = self._calls[trunk.parent_id] if trunk.parent_id is not None else None

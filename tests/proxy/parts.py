@@ -91,6 +91,9 @@ class LetterRendering:
             out.append(END)
         return [*out, BEGIN, *map(ord, "assistant\n")]
 
+    def named(self, messages: Sequence[Message]) -> Sequence[Message]:
+        return messages
+
     def render_spliced(
         self, messages: Sequence[Message], tools: Sequence[Tool], raw: Mapping[int, IntArray]
     ) -> tuple[list[int], int]:

@@ -40,6 +40,9 @@ class RandomHarness:
     minted: int = 0
 
     def ask(self, messages: list[Message]) -> Prompt:
+        """A history of the same objects leads where one of equal objects does, which is walked from its start."""
+        place = self.tree.place(messages, TOOLS)
+        assert place == self.tree.place([replace(message) for message in messages], TOOLS)
         return compose(self.tree, rendering(self.family), messages, TOOLS, self.history)
 
     def answer(self, prompt: Prompt) -> tuple[Call, Message]:
@@ -99,6 +102,32 @@ class RandomHarness:
             return [Message("tool", text, tool_call_id=call.id) for call in reply.tool_calls]
         return [Message("user", text)]
 
+    def fan_out(self) -> None:
+        """Sub-agents at once, some with the same first messages, their requests in flight together and ending in any
+        order. Each goes on from its own reply."""
+        draw = self.data.draw
+        agents = [self._agent(draw(st.sampled_from("aab"))) for _ in range(draw(st.integers(2, 3)))]
+        in_flight: dict[int, Prompt] = {}
+        heard: dict[int, Call] = {}
+        kept: list[Call] = []
+        for _ in range(draw(st.integers(2, 9))):
+            number = draw(st.integers(0, len(agents) - 1))
+            prompt = in_flight.pop(number, None)
+            if prompt is None:
+                in_flight[number] = self.ask(agents[number])
+                kept += [heard.pop(number)] if number in heard else []
+                continue
+            call, reply = self.answer(prompt)
+            if call.fate is not Fate.ABANDONED and reply.tool_calls:
+                agents[number] = [*agents[number], self.echo(reply), *self.results(reply)]
+                heard[number] = call
+        for prompt in in_flight.values():
+            self.answer(prompt)
+        assert all(call.fate is Fate.DELIVERED for call in kept)
+
+    def _agent(self, name: str) -> list[Message]:
+        return [Message("system", f"sub {name}"), Message("user", "u")]
+
     def _sample(self) -> tuple[list[int], Finish]:
         pieces: list[int] = []
         for _ in range(self.data.draw(st.integers(0, 3))):
@@ -132,7 +161,8 @@ def run(harness: RandomHarness, steps: int) -> None:
             side = harness.ask(draw(st.sampled_from([history, [Message("system", "sub"), Message("user", "u")]])))
             harness.answer(side)
         call, reply = harness.answer(prompt)
-        action = draw(st.sampled_from(["on", "on", "on", "on", "retry", "delete", "rewrite", "compact", "root"]))
+        actions = ["on", "on", "on", "on", "retry", "delete", "rewrite", "compact", "root", "fan out"]
+        action = draw(st.sampled_from(actions))
         if call.fate is Fate.ABANDONED and action in ("on", "compact"):
             action = "retry"
         if action == "on":
@@ -159,5 +189,7 @@ def run(harness: RandomHarness, steps: int) -> None:
                 *([harness.echo(reply)] if keep else []),
                 Message("user", "go on"),
             ]
+        elif action == "fan out":
+            harness.fan_out()
         elif action == "root":
             history = [Message("system", draw(st.sampled_from(["a", "b"]))), Message("user", "u")]

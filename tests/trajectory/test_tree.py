@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lego.errors import TrajectoryError
-from lego.trajectory.arrays import Fate, IntArray, as_ids, common_prefix
+from lego.trajectory.arrays import Fate, IntArray, Stream, as_ids, common_prefix
+from lego.trajectory.history import same_reply
 from lego.trajectory.messages import Message, Tool, ToolCall
 from lego.trajectory.prompt import HistoryPolicy, compose
 from lego.trajectory.tree import Call, CallTree, Continue, Fork, Root, rebuild
@@ -115,15 +116,15 @@ def test_deleted_rewritten_and_repeated_replies_are_superseded(rest: list[Messag
     tree = CallTree()
     call = enter(tree, [SYSTEM, USER], BARE)
     prompt = compose(tree, rendering("tiny-chatml"), [SYSTEM, USER, *rest], TOOLS)
-    assert prompt.superseded == (call.id,) and call.fate == Fate.SUPERSEDED
+    assert prompt.fates == {call.id: Fate.SUPERSEDED} and call.fate is Fate.SUPERSEDED
 
 
 def test_continued_and_abandoned_replies_are_not_superseded() -> None:
     tree = CallTree()
     first = enter(tree, [SYSTEM, USER], BARE)
     enter(tree, [SYSTEM, USER, BARE, ON], TWO, fate=Fate.ABANDONED)
-    assert compose(tree, rendering("tiny-chatml"), [SYSTEM, USER, BARE, ON], TOOLS).superseded == ()
-    assert compose(tree, rendering("tiny-chatml"), [SYSTEM, USER, ON], TOOLS).superseded == ()
+    assert compose(tree, rendering("tiny-chatml"), [SYSTEM, USER, BARE, ON], TOOLS).fates == {}
+    assert compose(tree, rendering("tiny-chatml"), [SYSTEM, USER, ON], TOOLS).fates == {}
     assert first.fate is Fate.DELIVERED
     tree.settle(2, Fate.SUPERSEDED)
     assert tree[2].fate is Fate.ABANDONED
@@ -161,7 +162,7 @@ def test_a_dropped_turn_continues_from_the_last_reply_that_is_left() -> None:
     result = Message("tool", "r", tool_call_id="i1")
     dropped = enter(tree, [SYSTEM, USER, TWO, result], BARE)
     prompt = compose(tree, rendering("tiny-chatml"), [SYSTEM, USER, TWO, result, ON], TOOLS)
-    assert (prompt.how, prompt.parent, prompt.superseded) == ("continued", first, (dropped.id,))
+    assert (prompt.how, prompt.parent, prompt.fates) == ("continued", first, {dropped.id: Fate.SUPERSEDED})
 
 
 def test_seqs_are_given_when_requests_arrive() -> None:
@@ -267,3 +268,59 @@ def test_a_turn_costs_its_new_messages_not_its_history() -> None:
             assert prompt.how == "continued"
             assert len(prompt.added_ids) < 30
         history = [*history, reply, Message("tool", "r", tool_call_id=f"m{turn}")]
+
+
+def test_each_of_identical_sub_agents_goes_on_from_its_own_reply() -> None:
+    tree = CallTree()
+    other = replace(TWO, tool_calls=(ToolCall("j1", "bash", "{}"),))
+    one, two = enter(tree, [SYSTEM, USER], TWO), enter(tree, [SYSTEM, USER], other)
+    assert compose(tree, rendering("tiny-chatml"), [SYSTEM, USER, TWO, ON], TOOLS).fates == {
+        one.id: Fate.DELIVERED, two.id: Fate.SUPERSEDED,
+    }  # fmt: skip
+    assert compose(tree, rendering("tiny-chatml"), [SYSTEM, USER, other, ON], TOOLS).fates == {two.id: Fate.DELIVERED}
+    assert (one.fate, two.fate) == (Fate.DELIVERED, Fate.DELIVERED)
+
+
+def test_a_history_of_the_same_messages_is_not_walked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a call that ends in its middle meanwhile is seen."""
+    tree, history = CallTree(), [SYSTEM, USER]
+    for turn in range(20):
+        reply = Message("assistant", "", None, (ToolCall(f"m{turn}", "bash", "{}"),))
+        enter(tree, history, reply)
+        history = [*history, reply, Message("tool", "r", tool_call_id=f"m{turn}")]
+    looked = []
+
+    def counted(reply: Message, echo: Message) -> bool:
+        looked.append(reply)
+        return same_reply(reply, echo)
+
+    monkeypatch.setattr("lego.trajectory.history.same_reply", counted)
+    place = tree.place(history, TOOLS)
+    assert isinstance(place, Continue) and place.call.id == 20 and len(looked) == 1
+    retried = enter(tree, history[:10], BARE)
+    assert tree.place(history, TOOLS).superseded == (retried.id,)
+    assert len(looked) > 20
+
+
+def test_ids_that_grow_keep_what_was_handed_out() -> None:
+    stream = Stream(as_ids([1, 2]))
+    one = stream.extend(2, [3])
+    assert one is not None and one.tolist() == [1, 2, 3]
+    assert stream.extend(2, [4]) is None, "others stand there"
+    two = stream.extend(3, range(5000))
+    assert two is not None and one.tolist() == [1, 2, 3] and two[3:].tolist() == list(range(5000))
+    assert stream.ends_with(two[1:], 5003) and not stream.ends_with(one[1:], 5003)
+    with pytest.raises(ValueError, match="read-only"):
+        two[0] = 7
+
+
+def test_requests_in_flight_at_once_do_not_disturb_each_other() -> None:
+    tree = CallTree()
+    enter(tree, [SYSTEM, USER], TWO)
+    more = [Message("user", word) for word in ("so", "x = 1", "ok")]
+    prompts = [compose(tree, rendering("tiny-chatml"), [SYSTEM, USER, TWO, one], TOOLS) for one in more]
+    before = [prompt.ids.tolist() for prompt in prompts]
+    for number, prompt in enumerate(prompts):
+        call = prompt.enter(tree, [5 + number], [-1.0], "stop", replace(BARE, content=f"n{number}"))
+        assert tree.full_ids(call).tolist() == [*before[number], 5 + number] == tree.extended(call, ()).tolist()
+    assert [prompt.ids.tolist() for prompt in prompts] == before

@@ -1,0 +1,102 @@
+"""Calls that the harness did not make."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from lego.proxy.app import Proxy
+from lego.proxy.foreign import client_name
+from lego.proxy.records import FinishedCall
+from lego.proxy.session import Caps
+from lego.trajectory.segments import segments
+from tests.proxy.conftest import Open
+from tests.proxy.families import family
+from tests.proxy.parts import LetterRendering, PlayEngine, client
+from tests.proxy.test_anthropic_client import api
+from tests.proxy.test_calls import USER, ask
+from tests.proxy.test_sessions import spec
+
+US = os.readlink("/proc/self/exe")
+HARNESS = {"User-Agent": "claude-cli/2.1.197 (external, sdk-cli)"}
+CURL = {"User-Agent": "curl/8.5.0"}
+
+
+async def test_a_program_that_is_not_the_harness_is_refused_and_named(opened: Open, rows: list[FinishedCall]) -> None:
+    engine = PlayEngine("a|")
+    async with opened(engine, programs="/opt/harness/") as session:
+        with pytest.raises(openai.PermissionDeniedError, match="may not call this model"):
+            await ask(session, [USER])
+        async with api(session) as claude:
+            with pytest.raises(anthropic.PermissionDeniedError):
+                await claude.messages.create(model="policy", max_tokens=9, messages=[{"role": "user", "content": "x"}])
+        summary = session.summary()
+    assert engine.requests == [] and (summary.calls, summary.foreign) == (0, 2)
+    assert [(row.kind, row.reason, row.status) for row in rows] == [("rejected", "foreign", 403)] * 2
+    assert US in rows[0].drift["problem"]
+
+
+async def test_the_harness_s_own_programs_may_call(opened: Open, rows: list[FinishedCall]) -> None:
+    async with opened(PlayEngine("a|"), programs=os.path.dirname(US) + "/") as session:
+        await ask(session, [USER])
+        assert session.summary().foreign == 0
+    assert rows[0].drift == {}
+
+
+async def test_on_tcp_nobody_names_the_program(short_dir: Path) -> None:
+    sealed = replace(spec(short_dir, "one"), programs="/opt/harness/")
+    async with Proxy(PlayEngine("a|"), LetterRendering()) as proxy, proxy.session(sealed) as one:
+        port = await proxy.listen()
+        async with openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=one.token) as tcp:
+            await tcp.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+
+
+async def test_another_client_is_answered_flagged_and_never_continued(opened: Open, rows: list[FinishedCall]) -> None:
+    """The very request of the harness, sent again by hand, and its reply sent back by the harness."""
+    engine = PlayEngine("first|", "theirs|", "second|")
+    async with opened(engine) as session:
+        await ask(session, [USER], extra_headers=HARNESS)
+        theirs = await ask(session, [USER], extra_headers=CURL)
+        assert theirs.choices[0].message.content == "theirs"
+        echo = {"role": "assistant", "content": "theirs"}
+        await ask(session, [USER, echo, USER], extra_headers=HARNESS)
+        parts = segments(session.tree)
+        assert session.summary().foreign == 1
+    assert [(row.kind, row.parent_seq, row.fate) for row in rows] == [
+        ("main", None, "delivered"), ("auxiliary", None, "delivered"), ("main", 1, "delivered"),
+    ]  # fmt: skip
+    assert rows[1].drift == {"foreign": "by curl, where the harness calls as claude-cli"}
+    assert parts.excluded == {"auxiliary": len(rows[1].completion_ids)}
+
+
+async def test_another_client_counts_against_the_caps(opened: Open) -> None:
+    async with opened(PlayEngine("a|", "b|"), caps=Caps(2, 10, 2000), proxy={"park": 0.0}) as session:
+        await ask(session, [USER], extra_headers=HARNESS)
+        await ask(session, [USER], extra_headers=CURL)
+        with pytest.raises(openai.BadRequestError, match="limit of 2 model calls"):
+            await ask(session, [USER], extra_headers=CURL)
+
+
+async def test_one_program_with_two_clients_of_a_kind_is_one(opened: Open, rows: list[FinishedCall]) -> None:
+    async with opened(PlayEngine("a|", "b|"), rendering=family()) as session:
+        for agent in ("OpenAI/Python 3.57.0", "AsyncOpenAI/Python 3.57.0"):
+            async with client(session) as chat:
+                messages: Any = [{"role": "user", "content": agent}]
+                await chat.chat.completions.create(
+                    model="policy", messages=messages, extra_headers={"User-Agent": agent}
+                )
+    assert [row.kind for row in rows] == ["main", "main"]
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [("claude-cli/2.1.197 (external)", "claude-cli"), ("AsyncOpenAI/Python 3", "openai"), ("", ""), (" x y", "x")],
+)
+def test_a_client_is_known_by_its_name_without_its_version(said: str, name: str) -> None:
+    assert client_name(said) == name
