@@ -6,11 +6,12 @@ BIN    := $(VENV)/bin
 export OMP_WAIT_POLICY ?= passive
 export KMP_BLOCKTIME   ?= 0
 
-.PHONY: help setup system demo learn smollm test lint harness-matrix bench clean
+.PHONY: help setup system demo learn smollm test test-vllm lint harness-matrix bench clean
 
 help:
 	@echo "make demo   the whole circle on this machine: images, a taught policy, rollouts, verdicts, training, evaluation"
 	@echo "make test   lint, types and every test"
+	@echo "make test-vllm  the tests of engine.kind=vllm, in an environment of its own (3.5 GB; docs/vllm.md)"
 	@echo "make learn  five runs that show whether it learns (hours; stopped, it goes on); ends in docs/learn.md"
 	@echo "make smollm a real model's weights through the whole circle (docs/models.md)"
 	@echo "make harness-matrix  every shipped harness through scripted bug fixes, every sampled token proven (1.5 GB of images)"
@@ -52,8 +53,16 @@ test: setup lint
 harness-matrix: setup
 	OMP_NUM_THREADS=1 $(BIN)/lego check --all-harnesses --table
 
+VLLM_VENV ?= .venv-vllm
+$(VLLM_VENV)/.installed: pyproject.toml tools/vllm.sh
+	sh tools/vllm.sh $(VLLM_VENV) $(PYTHON)
+	touch $@
+
+test-vllm: $(VLLM_VENV)/.installed
+	LEGO_REQUIRE=vllm $(VLLM_VENV)/bin/python -m pytest tests/engine/test_vllm.py tests/engine/test_vllm_probe.py
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) build *.egg-info

@@ -19,7 +19,7 @@ from lego.errors import EngineError
 _SCORE_TOKENS = 1024
 _PROBE_PROMPT = 24
 _PROBE_REPLY = 8
-_PROBE_GAP = {torch.float32: 1e-4, torch.bfloat16: 0.3}
+PROBE_GAP = {torch.float32: 1e-4, torch.bfloat16: 0.3}
 """Largest |log p| difference allowed between decoding with a cache and a plain forward pass."""
 
 
@@ -94,7 +94,7 @@ def prove(model: PreTrainedModel, decoder: Decoder) -> float:
     decoder.reused_tokens = 0
     want = teacher_forced(model, np.asarray(text, np.int32), _PROBE_PROMPT, 1.0)
     gap = float(np.max(np.abs(np.asarray(got) - want)))
-    if not gap <= _PROBE_GAP[model.dtype]:
+    if not gap <= PROBE_GAP[model.dtype]:
         raise EngineError(
             f"decoding does not agree with a plain forward pass: log-probs differ by {gap:.2g}",
             hint=f"this model class ({type(model).__name__}) is not served faithfully in {model.dtype}",

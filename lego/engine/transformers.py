@@ -27,9 +27,6 @@ from lego.engine.policy import context_of, load_model, prove, teacher_forced
 from lego.engine.sampling import sample
 from lego.errors import EngineError
 
-PREFIX_BYTES = 1 << 30
-"""Memory for the prefixes of conversations between their turns."""
-
 _Event = tuple[list[int], list[float], Finish | None] | EngineError
 
 
@@ -48,6 +45,7 @@ class _Job(Row):
 
 class TransformersEngine:
     """dtype: "float32" | "bfloat16". device: "auto" | "cpu" | "cuda". threads: 0 leaves torch's default.
+    prefix_bytes: memory for the prefixes of conversations between their turns.
 
     A request with a seed draws the same uniform numbers whatever is decoded beside it. At temperature 0 ids are the
     most probable ones and log-probs those of temperature 1.
@@ -61,7 +59,7 @@ class TransformersEngine:
         device: str = "auto",
         max_concurrent: int = 16,
         threads: int = 0,
-        prefix_bytes: int = PREFIX_BYTES,
+        prefix_bytes: int = 1 << 30,
     ) -> None:
         self.policy_version = -1
         self._dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]

@@ -31,8 +31,9 @@ async def probe(run: Run) -> AsyncIterator[Finding]:
     if run.config.engine.kind == "scripted":
         yield Finding("engine", True, "scripted: follows demonstrations, samples nothing")
         return
-    engine = open_engine(run.config.engine)
+    engine = None
     try:
+        engine = open_engine(run.config.engine, run.config.policy.context)
         await engine.load(policy)
         prompt = np.asarray(rendering.render([Message("user", "Say something.")], []), dtype=np.int32)
         sampling = Sampling(max_tokens=_TOKENS, temperature=run.config.rollout.temperature, seed=run.config.run.seed)
@@ -52,4 +53,5 @@ async def probe(run: Run) -> AsyncIterator[Finding]:
     except LegoError as error:
         yield Finding("engine", False, str(error), error.hint)
     finally:
-        await engine.close()
+        if engine is not None:
+            await engine.close()

@@ -121,7 +121,7 @@ class Workshop:
             )
         if section.kind not in self._engines:
             rendering = open_rendering(load_tokenizer(policy_path), config.policy.renderer, config.policy.model)
-            engine = open_engine(section)
+            engine = open_engine(section, config.policy.context)
             self._stack.push_async_callback(engine.close)
             proxy = await self._stack.enter_async_context(Proxy(engine, rendering))
             self._engines[section.kind] = (engine, rendering, proxy)

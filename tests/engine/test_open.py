@@ -26,6 +26,7 @@ async def test_each_kind_opens() -> None:
         EngineSection(dtype="float16"),
         EngineSection(device="tpu"),
         EngineSection(max_concurrent=0),
+        EngineSection(kind="vllm", device="tpu"),
     ],
 )
 def test_what_does_not_exist_is_refused_by_its_key(section: EngineSection) -> None:
@@ -40,3 +41,10 @@ def test_a_script_needs_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_vllm_where_it_is_not_installed_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lego.engine.open.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"^config: engine\.kind: vllm, but vLLM is not installed") as refused:
+        open_engine(EngineSection(kind="vllm"))
+    assert "tools/vllm.sh" in refused.value.hint

@@ -1,0 +1,295 @@
+"""vLLM itself, run for real: `make test-vllm` (its CPU build will do). Skipped where it is not installed."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+import torch
+
+from lego.config.schema import EngineSection
+from lego.engine.base import Engine, GenerationRequest, IntArray, PolicyRef, Sampled, Sampling
+from lego.engine.digest import folder_digest
+from lego.engine.open import open_engine
+from lego.engine.transformers import TransformersEngine
+from lego.errors import ConfigError, EngineError
+from lego.trainer.policy import Policy
+from tests._tiny import make_policy
+from tests.conftest import missing
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = np.arange(20, 60, dtype=np.int32)
+CONTEXT = 1024
+BOUND = 1e-4
+
+
+def ref(path: Path, version: int = 0) -> PolicyRef:
+    return PolicyRef(version, str(path), folder_digest(path))
+
+
+def opened(device: str = "auto") -> Engine:
+    section = EngineSection(kind="vllm", device=device, threads=1, max_concurrent=16, cache="256m")
+    return open_engine(section, CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def policies(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two policies of one shape."""
+    folder = tmp_path_factory.mktemp("policies")
+    return [make_policy(folder / str(seed), seed) for seed in range(2)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def warm(policies: list[Path]) -> AsyncIterator[Engine]:
+    """One vLLM for the tests that leave it whole; starting it takes longer than all of them."""
+    if find_spec("vllm") is None:
+        missing("vllm", "not installed in this environment (tools/vllm.sh makes one)")
+    engine = opened()
+    await engine.load(ref(policies[0]))
+    yield engine
+    await engine.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def engine(warm: Engine, policies: list[Path]) -> Engine:
+    """vLLM with the first policy and an empty prefix cache."""
+    await warm.load(ref(policies[0]))
+    return warm
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def reference(policies: list[Path]) -> AsyncIterator[TransformersEngine]:
+    engine = TransformersEngine(max_concurrent=16, threads=1)
+    await engine.load(ref(policies[0]))
+    yield engine
+    await engine.close()
+
+
+async def generate(
+    engine: Engine,
+    prompt: IntArray = PROMPT,
+    n: int = 30,
+    temperature: float = 1.0,
+    stop: tuple[int, ...] = (),
+    seed: int | None = 1,
+) -> tuple[list[int], list[float], str | None]:
+    ids: list[int] = []
+    logprobs: list[float] = []
+    finishes = []
+    async for piece in engine.generate(GenerationRequest("r", "s", prompt, Sampling(n, temperature, stop, seed))):
+        assert len(piece.ids) == len(piece.logprobs) > 0
+        ids += piece.ids
+        logprobs += piece.logprobs
+        finishes.append(piece.finish)
+    assert all(finish is None for finish in finishes[:-1])
+    return ids, logprobs, finishes[-1]
+
+
+def joined(prompt: IntArray, ids: list[int]) -> IntArray:
+    return np.concatenate([prompt, np.asarray(ids, np.int32)])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.8])
+async def test_log_probs_are_the_transformers_engines_and_the_trainers(
+    engine: Engine, reference: TransformersEngine, policies: list[Path], temperature: float
+) -> None:
+    prompts = [np.arange(20, 20 + n, dtype=np.int32) for n in (5, 40, 200, 17, 150, 333)]
+    replies = await asyncio.gather(*(generate(engine, p, 50, temperature, seed=i) for i, p in enumerate(prompts)))
+    trainer = Policy(policies[0], device="cpu")
+    for prompt, (ids, logprobs, finish) in zip(prompts, replies, strict=True):
+        assert finish == "length" and len(ids) == 50
+        whole, start = joined(prompt, ids), len(prompt)
+        mask = torch.arange(len(whole))[None] >= start
+        with torch.no_grad():
+            trained = trainer.logprobs(torch.from_numpy(whole.astype(np.int64))[None], mask, temperature)
+        peers = {
+            "the transformers engine": await reference.score(whole, start, temperature),
+            "the trainer's forward pass": trained[0, start:].numpy(),
+            "its own teacher forcing": await engine.score(whole, start, temperature),
+        }
+        for name, peer in peers.items():
+            assert peer.dtype == np.float32
+            assert np.abs(peer - np.asarray(logprobs)).max() < BOUND, name
+
+
+async def test_greedy_ids_are_the_transformers_engines(engine: Engine, reference: TransformersEngine) -> None:
+    ids, logprobs, _ = await generate(engine, temperature=0.0)
+    theirs, their_logprobs, _ = await generate(reference, temperature=0.0)
+    assert ids == theirs
+    np.testing.assert_allclose(logprobs, their_logprobs, atol=BOUND)
+
+
+async def test_a_seed_gives_the_same_reply_whatever_runs_beside_it(engine: Engine) -> None:
+    alone, _, _ = await generate(engine, seed=7)
+    beside = [generate(engine, PROMPT[: 10 + i], 40, seed=i) for i in range(3)]
+    together, *_ = await asyncio.gather(generate(engine, seed=7), *beside)
+    assert together[0] == alone
+    assert (await generate(engine, seed=8))[0] != alone
+
+
+async def test_the_stop_id_ends_and_belongs_to_the_reply(engine: Engine) -> None:
+    free, _, _ = await generate(engine)
+    stop = free[12]
+    ids, _, finish = await generate(engine, stop=(stop,))
+    assert finish == "stop"
+    assert ids == free[: free.index(stop) + 1]
+
+
+async def test_nothing_but_the_stop_ids_ends_a_reply(engine: Engine, policies: list[Path]) -> None:
+    """A random policy samples the folder's own eos id soon enough."""
+    eos = 2
+    replies = await asyncio.gather(*(generate(engine, n=400, seed=i) for i in range(4)))
+    assert any(eos in ids[:-1] for ids, _, _ in replies)
+    assert {(len(ids), finish) for ids, _, finish in replies} == {(400, "length")}
+
+
+async def test_the_context_bounds_prompt_and_reply(engine: Engine) -> None:
+    ids, _, finish = await generate(engine, np.full(CONTEXT - 6, 30, np.int32), n=100)
+    assert (len(ids), finish) == (6, "length")
+    with pytest.raises(EngineError, match="leaves no room") as refused:
+        await generate(engine, np.full(CONTEXT, 30, np.int32))
+    assert refused.value.fault == "policy"
+
+
+@pytest.mark.parametrize("temperature", [0.001, 2.5])
+async def test_a_temperature_that_vllm_would_change_is_refused(engine: Engine, temperature: float) -> None:
+    with pytest.raises(EngineError, match="cannot sample at temperature"):
+        await generate(engine, temperature=temperature)
+    assert engine.stats().running == 0
+
+
+async def test_a_swap_changes_the_policy_and_waits_for_replies(
+    engine: Engine, reference: TransformersEngine, policies: list[Path]
+) -> None:
+    old, _, _ = await generate(engine, n=60)
+    stream = engine.generate(GenerationRequest("r", "t", PROMPT, Sampling(60, seed=1)))
+    first: Sampled = await anext(stream)
+    swap = asyncio.create_task(engine.load(ref(policies[1], 1)))
+    ids = list(first.ids)
+    async for piece in stream:
+        ids += piece.ids
+    assert ids == old  # one policy from its first id to its last
+    await swap
+    assert engine.policy_version == 1
+    new, logprobs, _ = await generate(engine, n=60)
+    assert new != old
+    await reference.load(ref(policies[1]))
+    scored = await reference.score(joined(PROMPT, new), len(PROMPT))
+    assert np.abs(scored - np.asarray(logprobs)).max() < BOUND
+    assert 0 < engine.stats().extra["probe_gap"] < BOUND
+
+
+async def test_sixteen_sessions_share_a_prefix_and_say_what_they_would_alone(
+    engine: Engine, policies: list[Path]
+) -> None:
+    shared = np.random.default_rng(0).integers(20, 300, 400).astype(np.int32)
+    firsts = [joined(shared, [30 + i] * 20) for i in range(16)]
+
+    async def conversation(i: int) -> list[tuple[list[int], list[float], str | None]]:
+        first = await generate(engine, firsts[i], 40, 0.8, seed=i)
+        second = await generate(engine, joined(firsts[i], [*first[0], 40, 41, 42]), 40, 0.8, seed=100 + i)
+        return [first, second]
+
+    await generate(engine, shared, 1)
+    before = engine.stats().reused_tokens
+    together = await asyncio.gather(*(conversation(i) for i in range(16)))
+    # Whole blocks of the shared prefix, and in the second turn those of the first.
+    assert engine.stats().reused_tokens - before >= 16 * 2 * 384
+    for i, turns in enumerate(together):
+        prompt = firsts[i]
+        for turn, (ids, logprobs, _) in enumerate(turns):
+            await engine.load(ref(policies[0]))  # which empties the cache
+            before = engine.stats().reused_tokens
+            alone, their_logprobs, _ = await generate(engine, prompt, 40, 0.8, seed=100 * turn + i)
+            assert engine.stats().reused_tokens == before
+            assert ids == alone
+            np.testing.assert_allclose(logprobs, their_logprobs, atol=BOUND)
+            prompt = joined(prompt, [*ids, 40, 41, 42])
+
+
+async def test_a_closed_stream_frees_its_place(engine: Engine) -> None:
+    request = GenerationRequest("r", "s", PROMPT, Sampling(900))
+    streams = [engine.generate(request) for _ in range(16)]
+    for stream in streams:
+        await anext(stream)
+    late = asyncio.create_task(generate(engine, n=5))
+    for stream in streams:
+        await stream.aclose()  # type: ignore[attr-defined]
+    assert len((await late)[0]) == 5
+    assert engine.stats().running == engine.stats().waiting == 0
+    # vLLM empties its cache only where no request holds a block of it.
+    assert await engine._llm.reset_prefix_cache()  # type: ignore[attr-defined]
+
+
+async def test_a_cancelled_task_frees_its_place(engine: Engine) -> None:
+    tasks = [asyncio.create_task(generate(engine, n=900)) for _ in range(20)]
+    while engine.stats().waiting < 4:
+        await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len((await generate(engine, n=5))[0]) == 5
+    assert engine.stats().running == engine.stats().waiting == 0
+    assert await engine._llm.reset_prefix_cache()  # type: ignore[attr-defined]
+
+
+async def test_a_folder_of_another_shape_is_served(engine: Engine, policies: list[Path], tmp_path: Path) -> None:
+    from lego.trainer.tiny import make_tiny
+
+    make_tiny(tmp_path, 3, ["other text"], vocabulary=300, context=512)
+    await engine.load(ref(tmp_path, 5))
+    with pytest.raises(EngineError, match="a context of 512"):
+        await generate(engine, np.full(600, 30, np.int32))
+    assert len((await generate(engine))[0]) == 30
+
+
+async def test_a_wrong_swap_is_refused_and_nothing_is_sampled_from_it(
+    engine: Engine, policies: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wrong(policy: PolicyRef) -> None:
+        await rightly(ref(policies[0]))
+
+    rightly = engine._reload  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_reload", wrong)
+        with pytest.raises(EngineError, match=r"does not sample from the policy it was given: log-probs differ by \d"):
+            await engine.load(ref(policies[1], 1))
+    with pytest.raises(EngineError, match="no policy is loaded"):
+        await generate(engine)
+    with pytest.raises(EngineError, match="no policy is loaded"):
+        await engine.score(PROMPT, 5)
+    changed = policies[1].parent / "changed"
+    shutil.copytree(policies[1], changed)
+    (changed / "chat_template.jinja").write_text("another")
+    with pytest.raises(EngineError, match="not the recorded"):
+        await engine.load(PolicyRef(1, str(changed), folder_digest(policies[1])))
+    await engine.load(ref(policies[1], 1))
+    assert len((await generate(engine))[0]) == 30
+
+
+async def test_closing_ends_what_runs(engine: Engine) -> None:
+    """The last test: the engine is gone after it."""
+    running = [asyncio.create_task(generate(engine, n=900)) for _ in range(20)]
+    while engine.stats().waiting < 4:
+        await asyncio.sleep(0)
+    await engine.close()
+    await engine.close()
+    for end in await asyncio.gather(*running, return_exceptions=True):
+        assert isinstance(end, EngineError) and "closed" in str(end)
+    with pytest.raises(EngineError, match="closed"):
+        await generate(engine)
+    with pytest.raises(EngineError, match="closed"):
+        await engine.load(PolicyRef(0, "x", ""))
+
+
+async def test_a_device_that_this_build_lacks_is_refused(warm: Engine, policies: list[Path]) -> None:
+    other = opened("cpu" if torch.cuda.is_available() else "cuda")
+    with pytest.raises(ConfigError, match="but this vLLM runs on"):
+        await other.load(ref(policies[0]))
