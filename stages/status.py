@@ -35,11 +35,13 @@ _STEP = ("step", "kind", "status", "reason", "policy_from", "policy_to", "metric
 
 def gather(store: Store) -> dict[str, Any]:
     """Everything `lego status` says, as plain data."""
+    from lego.report.change import change, told
     from lego.rundb import catalogue, meta, rounds, training
     from lego.rundb.signatures import look
     from lego.rundb.summary import summarise
 
     all_rounds = rounds.all_rounds(store)
+    changed = change(store)
     images = catalogue.images(store)
     return {
         "began": store.value("SELECT min(at) FROM policies"),
@@ -69,6 +71,7 @@ def gather(store: Store) -> dict[str, Any]:
             for row in training.steps(store)
         ],
         "evals": training.evals(store),
+        "change": told(changed) if changed else None,
         "events": [event["text"] for event in meta.events(store, 5)],
         "wrong": look(store),
     }
@@ -99,11 +102,17 @@ def lines(name: str, report: dict[str, Any], wanted: int) -> list[str]:
             for row in report["evals"][-4:]
         )
         out.append(f" eval          {shown}")
+    if report["change"]:
+        out += _wrapped(f" {report['change']}")
     for line in report["wrong"]:
-        out += textwrap.wrap(f" ! {line}", 80, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False)
+        out += _wrapped(f" ! {line}")
     if not report["wrong"]:
         out.append(" nothing looks wrong.")
     return out
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, 80, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False)
 
 
 def _round_lines(round_: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -31,7 +32,7 @@ class MonitorApp(App[None]):
     # Terminal colours alone, and reverse video for the cursor: right on any background, and without colour.
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
-    #title, #status { height: 1; }
+    #title, #status, #stages { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     #status { text-style: dim; }
     #stages { height: 2; }
     #search { display: none; height: 1; border: none; padding: 0; background: ansi_default; color: ansi_default; }
@@ -89,15 +90,20 @@ class MonitorApp(App[None]):
         """Look once; read again only if something was written and the last reading was long enough ago."""
         at = self.feed.clock()
         try:
-            if self.feed.changed() and at >= self._due:
+            if at >= self._due and self.feed.changed():
+                began = time.process_time()
                 self.refresh_run()
-                self._due = at + self.feed.cpu * REST
+                # Only once it is drawn, too, is it known what it cost.
+                self.screen.call_after_refresh(self._rest, at, began)
                 return
             self.trouble = ""
         except LegoError as error:
             self.trouble = f"! {error}"
         if isinstance(self.screen, Overview):
             self.screen.update_head()
+
+    def _rest(self, at: float, began: float) -> None:
+        self._due = at + (time.process_time() - began) * REST
 
     def refresh_run(self) -> None:
         self.snapshot = self.feed.refresh()

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from lego.monitor.app import MonitorApp
 
 
+class SearchLine(Input):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Search")]
+
+
 class MonitorScreen(Screen[None]):
     """A screen below a title line. `update_view` draws it anew from the database; the app calls it on changes."""
 
@@ -36,7 +40,7 @@ class MonitorScreen(Screen[None]):
         yield Static(id="title", markup=False)
         yield from self.compose_body()
         yield Static(id="status", markup=False)
-        yield Input(id="search", placeholder=self.placeholder)
+        yield SearchLine(id="search", placeholder=self.placeholder)
         yield Footer(show_command_palette=False)
 
     def compose_body(self) -> ComposeResult:
@@ -53,10 +57,10 @@ class MonitorScreen(Screen[None]):
         self.call_after_refresh(self.update_view)
 
     def title_is(self, text: str, look: str = "bold") -> None:
-        self.query_one("#title", Static).update(Text(text, style=look, no_wrap=True, overflow="ellipsis"))
+        self.query_one("#title", Static).update(Text(text, style=look))
 
     def status_is(self, text: str) -> None:
-        self.query_one("#status", Static).update(Text(one_line(text), no_wrap=True, overflow="ellipsis"))
+        self.query_one("#status", Static).update(Text(one_line(text)))
 
     def action_back(self) -> None:
         if not self._close_search():
@@ -69,6 +73,11 @@ class MonitorScreen(Screen[None]):
         field = self.query_one("#search", Input)
         field.add_class("open")
         field.focus()
+        self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """At the foot, only what a key does now: while a search is typed, its own two."""
+        return action in ("submit", "back") or not self.query("#search.open")
 
     def _close_search(self) -> bool:
         """Whether the search line was open."""
@@ -76,6 +85,7 @@ class MonitorScreen(Screen[None]):
         was_open = field.has_class("open")
         field.remove_class("open")
         self.query_one(self.body).focus()
+        self.refresh_bindings()
         return was_open
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

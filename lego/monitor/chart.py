@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lego.report.curves import Curve, Point, extent, number
+from lego.report.curves import Curve, Point, extent, labels
 
 DOT, BAR, HIGH, LOW = "●", "│", "┬", "┴"
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -21,15 +21,15 @@ def chart(curve: Curve, width: int, height: int) -> list[str]:
     # An odd number of rows, so that the middle has a row of its own.
     tall = (height - 3) // 2 * 2 + 1
     middle = tall // 2
-    labels = {0: number(high), middle: number((low + high) / 2), tall - 1: number(low)}
-    margin = max(len(label) for label in labels.values()) + 1
+    beside = dict(zip((0, middle, tall - 1), labels((high, (low + high) / 2, low)), strict=True))
+    margin = max(len(label) for label in beside.values()) + 1
     columns = width - margin - 1
     rows = [[" "] * columns for _ in range(tall)]
     first, last = min(point.x for point in curve.points), max(point.x for point in curve.points)
     shown = _by_column(curve.points, first, last, columns)
     for column, point in shown.items():
         _draw(rows, column, point, low, high)
-    out = [f"{labels.get(at, ''):>{margin - 1}} ┤{''.join(row)}".rstrip() for at, row in enumerate(rows)]
+    out = [f"{beside.get(at, ''):>{margin - 1}} ┤{''.join(row)}".rstrip() for at, row in enumerate(rows)]
     out.append(" " * margin + "└" + "─" * columns)
     left, right = f"{curve.x} {first}", str(last) if last > first else ""
     hidden = len(curve.points) - len(shown)

@@ -66,11 +66,13 @@ class CurvesScreen(MonitorScreen):
         about = [Line(f"{curve.title}{f' ({curve.unit})' if curve.unit else ''}", "title"), Line(curve.definition)]
         about += [Line(f"{curve.left_out} recorded values are no finite numbers: not drawn")] if curve.left_out else []
         if self._numbers:
-            numbers.show([*about, *(Line(_point(curve, point)) for point in reversed(curve.points))])
+            numbers.show([*about, *(_point(curve, point) for point in reversed(curve.points))])
             return
-        above = [line.text for line in wrap(about, width)]
+        above = wrap(about, width)
         room = max(self.size.height - 4 - len(above), 5)
-        picture.update(Text("\n".join([*above, *chart(curve, width, room)]), no_wrap=True))
+        drawn = Text("\n".join([*(line.text for line in above), *chart(curve, width, room)]), no_wrap=True)
+        drawn.stylize("bold", 0, len(above[0].text))
+        picture.update(drawn)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         self._draw()
@@ -87,8 +89,6 @@ class CurvesScreen(MonitorScreen):
         self.update_view()
 
 
-def _point(curve: Curve, point: Point) -> str:
-    around = (
-        f" [{number(point.low)} - {number(point.high)}]" if point.low is not None and point.high is not None else ""
-    )
-    return f"{curve.x} {point.x}: {number(point.y)}{around}{f'   {point.note}' if point.note else ''}"
+def _point(curve: Curve, point: Point) -> Line:
+    around = f" [{number(point.low)}-{number(point.high)}]" if point.low is not None and point.high is not None else ""
+    return Line(f"{number(point.y)}{around}  {point.note}".rstrip(), margin=f"{curve.x} {point.x}: ")

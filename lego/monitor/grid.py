@@ -54,7 +54,10 @@ class GridScreen(MonitorScreen):
         total = views.count_grid_tasks(store, ids, text=self._text)
         names = views.grid_tasks(store, ids, text=self._text, offset=self._offset, limit=PAGE)
         found = {(cell.task_id, cell.round_id): cell for id_ in ids for cell in views.cells(store, id_, names)}
-        columns = [Column("task", _NAME), *(Column(f"{self._mark}{r.ordinal}", _CELL, True) for r in self._rounds)]
+        columns = [
+            Column("task", _NAME, name=True),
+            *(Column(f"{self._mark}{r.ordinal}", _CELL, True) for r in self._rounds),
+        ]
         rows = [Row(name, [name, *(_text(found.get((name, id_))) for id_ in ids)]) for name in names]
         self.query_one("#body", PlainTable).lay(columns, rows, self.size.width, at=at)
         self.title_is(f" tasks by {self.kind} round: solved of graded trials")

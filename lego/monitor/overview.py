@@ -33,7 +33,7 @@ class Overview(MonitorScreen):
         Binding("i", "app.run", "Run"),
         Binding("question_mark", "app.help", "Help", key_display="?"),
         Binding("q", "app.quit", "Quit"),
-        Binding("escape", "back", "Clear filter", show=False),
+        Binding("escape", "back", "All"),
         Binding("right_square_bracket", "round(-1)", show=False),
         Binding("left_square_bracket", "round(1)", show=False),
         Binding("a", "all_rounds", show=False),
@@ -47,6 +47,7 @@ class Overview(MonitorScreen):
         self.page = Page([], False, False, None)
         self._chosen: int | None = None
         self._follow = True
+        self._head: list[str] = []
 
     def compose_body(self) -> ComposeResult:
         yield Static(id="stages", markup=False)
@@ -79,8 +80,11 @@ class Overview(MonitorScreen):
         """The lines at the top, which also change when a process ends without a word."""
         monitor = self.monitor
         lines = head(monitor.name_, monitor.wanted, monitor.snapshot, self.size.width, monitor.feed.clock())
+        if lines == self._head:
+            return
+        self._head = lines
         self.title_is(lines[0])
-        self.query_one("#stages", Static).update(Text("\n".join(lines[1:]), no_wrap=True, overflow="ellipsis"))
+        self.query_one("#stages", Static).update(Text("\n".join(lines[1:])))
 
     def _show(self, page: Page, at: int | None = None) -> None:
         if not page.rows and page.before is not None:
@@ -89,7 +93,7 @@ class Overview(MonitorScreen):
         table = self.query_one("#trials", PlainTable)
         width = self.size.width - _ROUNDS_WIDTH - 1
         wide = width >= 78
-        columns = [Column("#", 5, True), Column("task", 34 if wide else 16), Column("s", 2, True)]
+        columns = [Column("#", 5, True), Column("task", 34 if wide else 16, name=True), Column("s", 2, True)]
         columns += [Column("harness", 12)] if wide else []
         columns += [Column("state", 8), Column("trn", 3, True), Column("tok", 5, True), Column("rwd", 4, True)]
         columns.append(Column("why", None))
@@ -151,8 +155,14 @@ class Overview(MonitorScreen):
         self._chosen, self._follow = round_id, current is not None and round_id == current.id
         self._ask(replace(self.query_, round_id=round_id))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "back" and self.query_ == TrialQuery(round_id=self._chosen):
+            return bool(self.query("#search.open"))
+        return super().check_action(action, parameters)
+
     def _ask(self, query: TrialQuery) -> None:
         self.query_ = query
+        self.refresh_bindings()
         self._show(views.trials_page(self.monitor.store, query, limit=PAGE), at=0)
 
     def show_cell(self, round_id: int, task: str) -> None:
@@ -160,6 +170,7 @@ class Overview(MonitorScreen):
         self._chosen, self._follow = round_id, False
         self.page = Page([], False, False, None)
         self.query_ = TrialQuery(round_id=round_id, task=task)
+        self.refresh_bindings()
         self.update_view()
 
     def action_round(self, step: int) -> None:

@@ -7,6 +7,7 @@ import time
 
 from lego.monitor.lines import Line
 from lego.plain import neutral, one_line
+from lego.report.change import change, told
 from lego.report.curves import config_of
 from lego.rundb import catalogue, meta, training, views
 from lego.rundb.signatures import look
@@ -45,6 +46,8 @@ def run_lines(store: Store) -> list[Line]:
     out = [Line("── what looks wrong ──", "title", mark=True)]
     wrong = look(store)
     out += [Line(f"! {one_line(text)}", "warn") for text in wrong] or [Line("nothing is recognised as wrong", "good")]
+    if found := change(store):
+        out += [Line("── held out ──", "title", mark=True), Line(one_line(told(found)))]
     out.append(Line("── events ──", "title", mark=True))
     events = meta.events(store, 200)
     out += [Line(one_line(f"{_at(event['at'])}  {event['kind']}: {event['text']}")) for event in events]

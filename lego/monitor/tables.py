@@ -17,11 +17,13 @@ from lego.plain import one_line
 
 @dataclass(frozen=True)
 class Column:
-    """width in cells, None for what is left over; `right` aligns numbers."""
+    """width in cells, None for what is left over; `right` aligns numbers. name: what is too long loses its middle, for
+    names often differ at their ends alone."""
 
     title: str
     width: int | None
     right: bool = False
+    name: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class PlainTable(DataTable[Text]):
             self.add_column(_cell(column_.title, size, column_.right), width=size + 1)
         for row in rows:
             cells = zip(row.cells, widths, columns, strict=True)
-            self.add_row(*(_cell(text, size, col.right, row.look) for text, size, col in cells), key=row.key)
+            self.add_row(*(_cell(text, size, col.right, row.look, col.name) for text, size, col in cells), key=row.key)
         self.keys = [row.key for row in rows]
         if rows:
             self.scroll_to(y=top, animate=False, immediate=True)
@@ -121,9 +123,12 @@ class PlainTable(DataTable[Text]):
         self.cursor_coordinate = Coordinate(max(self.row_count - 1, 0), self.cursor_column)
 
 
-def _cell(text: str, width: int, right: bool, look: str = "") -> Text:
+def _cell(text: str, width: int, right: bool, look: str = "", name: bool = False) -> Text:
     """Never markup, never a control character, never wider than its column."""
     cell = Text(one_line(text), style=look, no_wrap=True)
+    if name and cell.cell_len > width and cell.plain.isascii():
+        head = (width - 1) // 3
+        cell = Text(f"{cell.plain[:head]}…{cell.plain[head + 1 - width :]}", style=look, no_wrap=True)
     cell.truncate(width, overflow="ellipsis")
     if right:
         cell.align("right", width)

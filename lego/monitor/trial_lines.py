@@ -43,8 +43,6 @@ def title(report: dict[str, Any]) -> str:
         f"trial {report['trial']}",
         reward or f"reward {verdict['reward']:g}",
         report["task"],
-        report["harness"],
-        f"sample {report['sample']}",
         report["round"],
         f"policy {report['policy']}",
     )
@@ -56,11 +54,10 @@ def _heading(text: str) -> Line:
 
 
 def _title(report: dict[str, Any]) -> list[Line]:
-    if report["status"] == "finished":
-        return []
+    attempt = f" · attempt {report['attempt']}" if report["attempt"] > 1 else ""
     fault = f" ({report['fault']} fault): {report['reason']}" if report["fault"] else ""
-    attempt = f", attempt {report['attempt']}" if report["attempt"] > 1 else ""
-    return [Line(one_line(f"{report['status']}{attempt}{fault}"), "warn" if fault else "soft")]
+    text = f"{report['harness']} · sample {report['sample']}{attempt} · {report['status']}{fault}"
+    return [Line(one_line(text), "warn" if fault else "soft")]
 
 
 def _turn(turn: dict[str, Any], thinking: bool, full: bool) -> list[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,20 +129,36 @@ def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
+_NOISE = 1e-6
+"""Relative to their size, values closer together than this are drawn as equal."""
+
+
 def extent(curve: Curve) -> tuple[float, float]:
     """The range of y to draw, never empty: 0 to 1 for rates, else what the points and their intervals span."""
     if curve.rate:
         return 0.0, 1.0
     values = [value for point in curve.points for value in (point.y, point.low, point.high) if value is not None]
     low, high = min(values), max(values)
-    if low == high:
+    if high - low <= _NOISE * max(abs(low), abs(high)):
         pad = abs(low) / 100 or 1.0
         return low - pad, high + pad
     return low, high
 
 
+def labels(values: Sequence[float]) -> list[str]:
+    """Numbers along an axis: as short as `number` makes them, longer only where two would read the same."""
+    digits = 4
+    found = [number(value) for value in values]
+    while len(set(found)) < len(set(values)) and digits < 17:
+        digits += 1
+        found = [f"{value:.{digits}g}" for value in values]
+    return found
+
+
 def number(value: float) -> str:
-    """A number as people read it: four significant digits."""
+    """A number as people read it: four significant digits; six decimals just below 1, where the proofs are."""
+    if 0.99 <= abs(value) < 1:
+        return f"{value:.6f}".rstrip("0").rstrip(".")
     if value == 0 or 1e-3 <= abs(value) < 1e6:
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     return f"{value:.1e}"

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from lego.report.change import Change, change, told
 from lego.report.curves import Curve, Curves, config_of
 from lego.rundb import catalogue, training, views
 from lego.rundb.signatures import look
@@ -35,6 +36,7 @@ class Report:
     grids: list[Grid]
     steps: list[Row]
     evals: list[Row]
+    change: Change | None
     tasks: dict[str, int]
     policies: int
     wrong: list[str]
@@ -53,6 +55,7 @@ def gather(store: Store, name: str) -> Report:
             grids=[grid for kind in ("eval", "train", "demo") if (grid := _grid(store, rounds, kind)).rounds],
             steps=training.steps(store),
             evals=training.evals(store),
+            change=change(store),
             tasks={split: len(catalogue.task_ids(store, split)) for split in ("train", "eval")},  # type: ignore[arg-type]
             policies=len(catalogue.policies(store)),
             wrong=look(store),
@@ -92,6 +95,7 @@ def as_data(report: Report) -> dict[str, Any]:
             for step in report.steps
         ],
         "evals": report.evals,
+        "change": told(report.change) if report.change else None,
         "config": report.config,
         "provenance": report.provenance,
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 from lego.metrics import METRICS
 from lego.plain import one_line
+from lego.report.change import told
 from lego.report.curves import Curve, number, way_of
 from lego.report.gather import Grid, Report
 from lego.report.svg import chart
@@ -48,7 +49,7 @@ def page(report: Report) -> str:
     sections = [
         _section("What looks wrong", _list(report.wrong) or "<p>Nothing is recognised as wrong.</p>"),
         _section("Curves", _charts(report.curves)),
-        _section("Held-out evaluations", _evals(report.evals)),
+        _section("Held-out evaluations", _evals(report)),
         _section("Rounds", _rounds(report.rounds)),
         _section("Proof: what is trained is what was sampled", _proof(report.steps)),
         _section("Task grid", "".join(_grid(grid) for grid in report.grids) or _none("no round was opened")),
@@ -122,17 +123,18 @@ def _charts(curves: Sequence[Curve]) -> str:
     return f'{_none(note)}<div class="charts">{"".join(figures)}</div>'
 
 
-def _evals(evals: Sequence[Row]) -> str:
-    if not evals:
+def _evals(report: Report) -> str:
+    if not report.evals:
         return _none("none yet")
     rows = [
         (
             str(row["policy_version"]), f"{row['rate']:.3f}", f"{row['low']:.3f} – {row['high']:.3f}",
             f"{row['passed']} of {row['n']}", _e(way_of(row["detail"])),
         )
-        for row in evals
+        for row in report.evals
     ]  # fmt: skip
-    return _table(("policy", "pass@1", "95 % interval", "trials solved", "how"), rows, frozenset({4}))
+    said = f"<p>{_e(told(report.change))}</p>" if report.change else ""
+    return said + _table(("policy", "pass@1", "95 % interval", "trials solved", "how"), rows, frozenset({4}))
 
 
 def _rounds(rounds: Sequence[RoundView]) -> str:

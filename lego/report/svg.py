@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from lego.report.curves import Curve, Point, extent, number
+from lego.report.curves import Curve, Point, extent, labels, number
 
 WIDTH, HEIGHT = 420, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 10, 28
@@ -28,10 +28,10 @@ def chart(curve: Curve) -> str:
         return round(HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM), 1)
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(curve.title, quote=True)}">']
-    for at in range(5):
-        y = low + (high - low) * at / 4
+    heights = [low + (high - low) * at / 4 for at in range(5)]
+    for y, label in zip(heights, labels(heights), strict=True):
         parts.append(f'<line class="rule" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{up(y)}" y2="{up(y)}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{up(y) + 4}" text-anchor="end">{number(y)}</text>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{up(y) + 4}" text-anchor="end">{label}</text>')
     for tick in _ticks(curve.points):
         parts.append(f'<text x="{across(tick)}" y="{HEIGHT - 12}" text-anchor="middle">{tick}</text>')
     for one, other in zip(curve.points, curve.points[1:], strict=False):

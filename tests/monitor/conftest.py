@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
+from textual.widgets import Footer
 
 from lego.monitor.app import MonitorApp
 from lego.rundb.store import Store
@@ -33,6 +35,18 @@ def seen(app: MonitorApp) -> str:
     """What is on the screen, as text."""
     strips = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+
+
+async def settled(pilot: Pilot[None]) -> None:
+    """Until two looks in a row show the same, keys at the foot included: a busy machine draws late."""
+    before = ""
+    for _ in range(200):
+        await pilot.pause()
+        now = seen(pilot.app)  # type: ignore[arg-type]
+        drawn = not pilot.app.screen.query(Footer) or now.splitlines()[-1].strip()
+        if now == before and drawn:
+            return
+        before = now
 
 
 @pytest.fixture

@@ -102,7 +102,8 @@ def test_everything_a_model_or_a_tool_wrote_is_neutral() -> None:
     }  # fmt: skip
     refused = {**turn, "kind": "rejected", "reason": HOSTILE}
     report = {
-        "status": "finished", "attempt": 1, "fault": None, "ending": HOSTILE, "reason": HOSTILE, "exit_code": 1,
+        "status": "finished", "attempt": 1, "harness": HOSTILE, "sample": 0, "fault": None,
+        "ending": HOSTILE, "reason": HOSTILE, "exit_code": 1,
         "seconds": None, "waited": None, "turns": [turn, refused], "output": HOSTILE, "log": HOSTILE,
         "verdict": {
             "outcome": "failed", "reward": None, "trust": HOSTILE, "detail": {"reason": HOSTILE},

@@ -10,7 +10,7 @@ from textual.filter import NoColor
 
 from lego.monitor.app import MonitorApp
 from lego.rundb.store import Store
-from tests.monitor.conftest import seen
+from tests.monitor.conftest import seen, settled
 
 SCREENS = {
     "overview": [],
@@ -30,10 +30,10 @@ SCREENS = {
 @pytest.mark.parametrize("name", SCREENS)
 async def test_at_80_by_24(app: MonitorApp, same_as_before: Callable[[str, str], None], name: str) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.pause()
+        await settled(pilot)
         for key in SCREENS[name]:
             await pilot.press(key)
-            await pilot.pause()
+            await settled(pilot)
         text = seen(app)
     assert all(len(row) <= 80 for row in text.splitlines())
     same_as_before(name, text)
@@ -41,17 +41,17 @@ async def test_at_80_by_24(app: MonitorApp, same_as_before: Callable[[str, str],
 
 async def test_wide(app: MonitorApp, same_as_before: Callable[[str, str], None]) -> None:
     async with app.run_test(size=(140, 30)) as pilot:
-        await pilot.pause()
+        await settled(pilot)
         same_as_before("overview-wide", seen(app))
 
 
 @pytest.mark.parametrize("keys", [["a"], ["down", "down", "down", "enter", "f", "l", "end"], ["i", "end"]])
 async def test_nothing_that_was_recorded_steers_the_terminal(app: MonitorApp, keys: list[str]) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.pause()
+        await settled(pilot)
         for key in keys:
             await pilot.press(key)
-            await pilot.pause()
+            await settled(pilot)
         text = seen(app)
     assert "[31m" in text or keys == ["a"]
     odd = {character for character in text if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
@@ -65,7 +65,7 @@ async def test_without_colour_the_cursor_is_seen(
     plain = MonitorApp(Store.open_read_only(writer.path), "demo")
     assert any(isinstance(filter_, NoColor) for filter_ in plain._filters)
     async with plain.run_test(size=(80, 24)) as pilot:
-        await pilot.pause()
+        await settled(pilot)
         rows = [
             "".join(segment.text for segment in strip if segment.style and segment.style.reverse)
             for strip in plain.screen._compositor.render_strips()
@@ -75,7 +75,7 @@ async def test_without_colour_the_cursor_is_seen(
 
 async def test_every_state_says_itself_in_words(app: MonitorApp) -> None:
     async with app.run_test(size=(140, 30)) as pilot:
-        await pilot.pause()
+        await settled(pilot)
         text = seen(app)
     for words in (
         "running",

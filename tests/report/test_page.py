@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from lego.report.curves import Curve, Curves, Point, extent, number
+from lego.report.curves import Curve, Curves, Point, extent, labels, number
 from lego.report.gather import as_data, gather
 from lego.report.page import page
 from lego.report.svg import chart
@@ -71,7 +71,8 @@ def test_it_holds_everything_and_fetches_and_runs_nothing(store: Store) -> None:
     said = " ".join(found.text)
     for words in (
         "What looks wrong", "Curves", "Held-out evaluations", "Rounds", "Proof", "Task grid", "Config", "policy.model",
-        "proof/correlation", "0.999900", "0.301 – 0.954", "off-by-one-0006", "1/3…", "1 attempts lost", "train 4",
+        "proof/correlation", "0.999900", "0.301 – 0.954", "no change that is more than chance",
+        "off-by-one-0006", "1/3…", "1 attempts lost", "train 4",
     ):  # fmt: skip
         assert words in said, words
     assert not {"script", "link", "img", "iframe", "object", "b"} & found.seen.keys()
@@ -106,6 +107,19 @@ def test_a_single_point_and_a_flat_curve_can_be_drawn() -> None:
         assert "nan" not in chart(Curve("m", "m", "step", points))
 
 
+def test_values_that_differ_by_rounding_alone_are_drawn_flat() -> None:
+    low, high = extent(Curve("m", "m", "step", (Point(1, 0.99999999994), Point(2, 0.99999999999))))
+    assert high - low > 0.01
+    assert extent(Curve("m", "m", "step", (Point(1, 0.9999), Point(2, 0.99999)))) == (0.9999, 0.99999)
+
+
+def test_numbers_along_an_axis_differ_in_writing() -> None:
+    assert labels([0.0, 0.25, 0.5]) == ["0", "0.25", "0.5"]
+    assert labels([1000.01, 1000.02, 1000.03]) == ["1000.01", "1000.02", "1000.03"]
+    assert labels([1.0, 1.0]) == ["1", "1"]
+    assert "1000.01<" in chart(Curve("m", "m", "step", (Point(1, 1000.01), Point(2, 1000.03))))
+
+
 def test_evaluations_done_otherwise_are_another_curve(tmp_path: Path) -> None:
     store = begin(tmp_path)
     evaluate(store, 1, 0, 1)
@@ -121,6 +135,7 @@ def test_numbers_are_short_and_keep_their_size() -> None:
     assert [number(value) for value in (0.0, 0.25, 1234.5, 12345.6, 3e-6, 2.5e7, -0.5)] == [
         "0", "0.25", "1234", "12,346", "3.0e-06", "2.5e+07", "-0.5",
     ]  # fmt: skip
+    assert [number(value) for value in (0.999986, 0.9999999999, 1.0, 0.995)] == ["0.999986", "1", "1", "0.995"]
 
 
 def test_an_empty_run_has_a_report(tmp_path: Path) -> None:
