@@ -86,7 +86,10 @@ def render(spec: HarnessSpec, values: LaunchValues, runtime_tag: str) -> Launch:
         argv=argv,
         env={key: fill(text) for key, text in spec.run.env.items()},
         image_mount=(runtime_tag, MOUNT),
-        files={path: File(fill(text).encode()) for path, text in spec.run.files.items()},
+        files={
+            path: File(fill(text).encode(), 0o755 if text.startswith("#!") else 0o644)
+            for path, text in spec.run.files.items()
+        },
         stdin=values.instruction.encode() if spec.run.stdin == "instruction" else None,
     )
 

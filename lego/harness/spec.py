@@ -34,10 +34,11 @@ class Install:
 
     `suite` is the Debian suite the image is made from, for a harness that needs a newer Python than the run's base
     image has; empty: the run's base image. `files` are names beside the spec mapped to their content; they land in
-    /opt/harness/lego.
+    /opt/harness/lego. `redistributable` false is a label on the image: its licence forbids handing it on.
     """
 
     suite: str = ""
+    redistributable: bool = True
     pip: Mapping[str, str] = field(default_factory=dict)
     npm: Mapping[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
@@ -46,7 +47,10 @@ class Install:
 
 @dataclass(frozen=True)
 class Run:
-    """The command. argv[0] is `python` (the runtime's own), a program of a pip or npm package, or an absolute path."""
+    """The command. argv[0] is `python` (the runtime's own), a program of a pip or npm package, or an absolute path.
+
+    `files` are laid down before the start, by absolute path; one that begins with `#!` can be executed.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -223,6 +227,10 @@ class _Reader:
         if dotted == "script.submits":
             if type(value) is not int or value < 1:
                 raise self.error(f"{dotted}: expected a number of times, found {value!r}")
+            return value
+        if dotted == "install.redistributable":
+            if not isinstance(value, bool):
+                raise self.error(f"{dotted}: expected true or false, found {value!r}")
             return value
         if dotted == "done.ok":
             if not isinstance(value, list) or not all(isinstance(code, int) for code in value):

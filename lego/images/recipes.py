@@ -95,8 +95,13 @@ def runtime_recipe(spec: HarnessSpec, section: ImagesSection) -> Recipe:
         lines.append("RUN python3 -m venv /venv && /venv/bin/python -m pip install --no-cache-dir " + wanted)
     if spec.install.npm:
         lines.append("COPY --from=npm /npm /npm")
+    if not spec.install.redistributable:
+        lines.append("LABEL lego.redistributable=false")
     lines += ["COPY . /lego/", f"RUN {RELOCATE.format(venv=VENV if spec.install.pip else 'true')}"]
-    context = {"forward.py": File(files("lego.harness").joinpath("forward.py").read_bytes())}
+    context = {
+        "forward.py": File(files("lego.harness").joinpath("forward.py").read_bytes()),
+        "loader.py": File(files("lego.images").joinpath("loader.py").read_bytes()),
+    }
     context |= {name: File(data) for name, data in spec.install.files.items()}
     return Recipe("\n".join(lines) + "\n", context, base)
 
@@ -132,32 +137,23 @@ def _writes_files(text: str) -> bool:
     return bool(words & {"RUN", "COPY", "ADD"})
 
 
-_REAL_LOADER = (
-    'real=$(readlink -f "$(ls /lib64/ld-linux*.so* /lib/ld-linux*.so* /lib/*/ld-linux*.so* 2>/dev/null | head -n 1)")'
-)
 # Fixed names under /lego whatever the distribution and the architecture; every link is relative, because the image is
 # used mounted at another place than it was built at.
 RELOCATE = (
-    f'set -e; {_REAL_LOADER}; ln -sr "$real" /lego/ld.so; ln -sr "$(dirname "$real")" /lego/lib;'
+    'set -e; real=$(readlink -f "$(ls /lib64/ld-linux*.so* /lib/ld-linux*.so* /lib/*/ld-linux*.so* 2>/dev/null'
+    f' | head -n 1)"); python3 /lego/loader.py "$real" {MOUNT}/lego/lib /lego/ld.so;'
+    ' ln -sr "$(dirname "$real")" /lego/lib;'
     ' python=$(readlink -f "$(command -v python3)"); ln -sr "$python" /lego/python; {venv}'
 )
-VENV = (
-    f'ln -sfr "$python" /venv/bin/python; sed -i "s|^home = .*|home = {MOUNT}$(dirname "$python")|"'
-    " /venv/pyvenv.cfg"
-)
+VENV = f'ln -sfr "$python" /venv/bin/python; sed -i "s|^home = .*|home = {MOUNT}$(dirname "$python")|" /venv/pyvenv.cfg'
 
 # A native program finds its own parts by /proc/self/exe, so the loader cannot be started with the program as its
-# argument, as it is for Python: the program has to name the loader. DT_RPATH, other than DT_RUNPATH, also holds for
-# what the libraries load. Programs of another C library, and static ones, are left as they are; so is one that no
-# longer starts once its parts were moved (Claude Code's), which then needs the task image's glibc.
+# argument, as it is for Python: the program has to name the loader. A name that is not longer moves nothing in it.
+# Programs of another C library, and static ones, are left as they are.
 OWN_LOADER = (
-    f"set -e; {_REAL_LOADER}; mkdir -p {MOUNT}/lego;"
-    f' ln -s "$real" {MOUNT}/lego/ld.so; ln -s "$(dirname "$real")" {MOUNT}/lego/lib;'
-    " find /npm -type f -perm /111 -size +64k -exec sh -c 'for file; do"
-    ' case "$(patchelf --print-interpreter "$file" 2>/dev/null)" in */ld-linux*) cp -p "$file" "$file.own";'
-    f' patchelf --set-interpreter {MOUNT}/lego/ld.so --force-rpath --set-rpath {MOUNT}/lego/lib "$file.own" || exit 1;'
-    ' timeout 120 "$file.own" --version </dev/null >/dev/null 2>&1;'
-    ' if [ $? -lt 128 ]; then mv "$file.own" "$file"; else echo "left as it is: $file"; rm "$file.own"; fi;;'
+    "find /npm -type f -perm /111 -size +64k -exec sh -c 'for file; do"
+    ' case "$(patchelf --print-interpreter "$file" 2>/dev/null)" in */ld-linux*)'
+    f' patchelf --set-interpreter {MOUNT}/lego/ld.so "$file" || exit 1;;'
     " esac; done' sh {} +"
 )
 

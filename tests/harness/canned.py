@@ -88,6 +88,8 @@ def serve(folder: Path, answers: Sequence[Answer]) -> Iterator[Canned]:
                 events.append({"delta": {"tool_calls": [name]}})
                 for part in halves(call["function"]["arguments"]):
                     events.append({"delta": {"tool_calls": [{"index": index, "function": {"arguments": part}}]}})
+            reason = "tool_calls" if message.get("tool_calls") else "stop"
+            events.append({"delta": {}, "finish_reason": reason})
             text = "".join(f"data: {json.dumps({'choices': [event]})}\n\n" for event in events) + "data: [DONE]\n\n"
             for part in halves(text.encode()):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))

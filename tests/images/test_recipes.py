@@ -97,7 +97,7 @@ def test_a_runtime_pins_what_it_installs():
         replace(SPEC, install=Install(pip={"b": "2", "a": "1"}, packages=("tmux",), files={"x.py": b"1"})), SECTION
     )
     assert "'a==1' 'b==2'" in recipe.dockerfile and "tmux" in recipe.dockerfile
-    assert set(recipe.context) == {"forward.py", "x.py"}
+    assert set(recipe.context) == {"forward.py", "loader.py", "x.py"}
     assert runtime_tag(SPEC, SECTION) != runtime_tag(replace(SPEC, install=Install(pip={"h": "1.1"})), SECTION)
 
 
@@ -120,8 +120,16 @@ def test_npm_packages_are_installed_in_a_stage_of_their_own():
     recipe = runtime_recipe(spec, SECTION)
     first, last = recipe.dockerfile.split("FROM ")[1:]
     assert "npm install --global --prefix /npm" in first and "'@scope/h@1.2.3'" in first
+    assert "patchelf --set-interpreter /opt/harness/lego/ld.so" in first
     assert "npm install" not in last and "COPY --from=npm /npm /npm" in last
     assert runtime_tag(spec, SECTION) != runtime_tag(replace(spec, install=Install(npm={"@scope/h": "1.2.4"})), SECTION)
+
+
+def test_what_may_not_be_handed_on_is_labelled():
+    label = "LABEL lego.redistributable=false"
+    kept = replace(SPEC, install=replace(SPEC.install, redistributable=False))
+    assert label in runtime_recipe(kept, SECTION).dockerfile.splitlines()
+    assert label not in runtime_recipe(SPEC, SECTION).dockerfile
 
 
 def test_the_hosts_own_mirror_is_found(tmp_path):
