@@ -35,7 +35,7 @@ class Report:
 
 COLUMNS = (
     "harness", "version", "scenario", "solved", "calls", "roots", "forks", "drift", "sampled", "in loss", "left out",
-    "max Δ log p", "foreign", "spliced", "rerendered", "holds",
+    "max Δ log p", "retokenised", "spliced", "rerendered", "holds",
 )  # fmt: skip
 _NUMBERS = COLUMNS[4:10] + COLUMNS[11:15]
 
@@ -43,8 +43,8 @@ _NUMBERS = COLUMNS[4:10] + COLUMNS[11:15]
 def must_hold(captured: Captured, bound: float) -> list[str]:
     """What is wrong with what was captured, one line each. `bound`: nats that arithmetic alone may cost."""
     wrong = list(captured.broken)
-    if captured.foreign:
-        wrong.append(f"{captured.foreign} tokens under the mask are not what the policy was made to say there")
+    if captured.retokenised:
+        wrong.append(f"{captured.retokenised} tokens under the mask are not what the policy was made to say there")
     declared = sum(count for reason, count in captured.excluded.items() if reason in DECLARED)
     if captured.in_loss + declared != captured.sampled:
         left = ", ".join(f"{count} {reason}" for reason, count in captured.excluded.items()) or "none named"
@@ -63,7 +63,7 @@ def cells(report: Report) -> list[str]:
         left = ", ".join(f"{count} {reason}" for reason, count in captured.excluded.items()) or "0"
         numbers = [
             str(captured.calls), str(captured.roots), str(captured.forks), str(captured.drifts),
-            str(captured.sampled), str(captured.in_loss), left, f"{captured.gap:.1e}", str(captured.foreign),
+            str(captured.sampled), str(captured.in_loss), left, f"{captured.gap:.1e}", str(captured.retokenised),
             str(captured.spliced), str(captured.rerendered),
         ]  # fmt: skip
     solved = {"passed": "yes", "": "–"}.get(report.outcome, report.outcome)
@@ -97,7 +97,7 @@ def words(report: Report) -> list[str]:
             f"     {report.outcome or 'no verdict'}; {captured.calls} calls: {captured.roots} roots, "
             f"{captured.forks} forks, {captured.drifts} drift events; longest prompt {captured.longest} tokens",
             f"     {captured.sampled} tokens sampled, {captured.in_loss} in the loss{left}; "
-            f"max |Δ log p| {captured.gap:.1e}; {captured.foreign} foreign under the mask",
+            f"max |Δ log p| {captured.gap:.1e}; {captured.retokenised} retokenised under the mask",
             f"     replies in rendered history: {captured.spliced} by their raw ids, {captured.rerendered} from text",
         ]
     lines += [f"     {failure}" for failure in report.failures]

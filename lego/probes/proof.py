@@ -34,7 +34,7 @@ class Scorer(Protocol):
 class Captured:
     """What a trial's calls came to. Counts of calls: `calls` sampled something, `rejected` did not; `roots` share
     nothing with an earlier call, `forks` a part of one; `drifts` are the calls that do not continue one whole, the
-    first excepted. Counts of tokens: `sampled` = `in_loss` + what `excluded` names, if all is well; `foreign` are
+    first excepted. Counts of tokens: `sampled` = `in_loss` + what `excluded` names, if all is well; `retokenised` are
     under the mask but not what the engine sampled in that very context. Counts of replies in rendered histories:
     `spliced` by their raw ids, `rerendered` from text. `longest`: tokens of the longest prompt. `gap`: the largest
     |log p| difference between the engine's forcing and the trainer's recomputation, nats.
@@ -48,7 +48,7 @@ class Captured:
     sampled: int
     in_loss: int
     excluded: Mapping[str, int]
-    foreign: int
+    retokenised: int
     spliced: int
     rerendered: int
     superseded: int
@@ -68,10 +68,10 @@ def capture(rows: Sequence[Row], cut: Segmentation, given: Mapping[int, Forced],
     recorded = [row for row in rows if row["kind"] != "rejected"]
     lengths = {row["seq"]: row["prompt_tokens"] + len(row["completion_ids"]) for row in recorded}
     broken = [*_misrecorded(recorded, given), *cut.dropped]
-    foreign, wanted = 0, []
+    retokenised, wanted = 0, []
     for segment in cut.segments:
         wrong, logprobs = _held_against(segment, given)
-        foreign += wrong
+        retokenised += wrong
         wanted.append(logprobs)
     return Captured(
         calls=len(recorded),
@@ -82,7 +82,7 @@ def capture(rows: Sequence[Row], cut: Segmentation, given: Mapping[int, Forced],
         sampled=sum(len(row["completion_ids"]) for row in recorded),
         in_loss=sum(segment.sampled for segment in cut.segments),
         excluded=dict(cut.excluded),
-        foreign=foreign,
+        retokenised=retokenised,
         spliced=sum(row["drift"].get("spliced", 0) for row in recorded),
         rerendered=sum(row["drift"].get("rerendered", 0) for row in recorded),
         superseded=sum(row["fate"] == "superseded" for row in recorded),
@@ -119,7 +119,7 @@ def _misrecorded(recorded: Sequence[Row], given: Mapping[int, Forced]) -> list[s
 
 def _held_against(segment: Segment, given: Mapping[int, Forced]) -> tuple[int, FloatArray]:
     """How many ids under the mask are not what the engine said in that context; and what it gave the others, [n]
-    float32, nats, nan for the foreign ones and 0 outside the mask."""
+    float32, nats, nan for the retokenised ones and 0 outside the mask."""
     logprobs = np.zeros(len(segment.ids), dtype=np.float32)
     wrong = 0
     for seq in np.unique(segment.owners[segment.mask]).tolist():
@@ -139,7 +139,7 @@ def _held_against(segment: Segment, given: Mapping[int, Forced]) -> tuple[int, F
 
 
 def _gap(cut: Sequence[Segment], wanted: Sequence[FloatArray], scorer: Scorer) -> float:
-    """The largest difference under the masks, over tokens that are not foreign; 0 where there are none."""
+    """The largest difference under the masks, over tokens that are not retokenised; 0 where there are none."""
     blank = [
         TrainSegment(0, segment.ids, segment.mask, np.zeros(len(segment.ids), np.float32), sampler="script")
         for segment in cut

@@ -42,7 +42,7 @@ def test_each_harness_solves_the_task_and_every_token_is_proven(podman, tmp_path
         captured = report["captured"]
         assert report["outcome"] == "passed" and report["failures"] == []
         assert captured["calls"] == 4 and captured["sampled"] == captured["in_loss"] > 100
-        assert captured["foreign"] == 0 and 0 < captured["gap"] < 1e-4
+        assert captured["retokenised"] == 0 and 0 < captured["gap"] < 1e-4
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ from lego.probes.matrix import COLUMNS, Report, cells, markdown, must_hold, word
 from lego.probes.proof import Captured
 
 SOUND = Captured(
-    calls=5, rejected={}, roots=2, forks=1, drifts=2, sampled=300, in_loss=280, excluded={"auxiliary": 20}, foreign=0,
+    calls=5, rejected={}, roots=2, forks=1, drifts=2, sampled=300, in_loss=280, excluded={"auxiliary": 20}, retokenised=0,
     spliced=3, rerendered=1, superseded=0, longest=4000, finishes={"stop": 5}, gap=3e-6,
 )  # fmt: skip
 GOOD = Report("tiny-agent", "", "plain", "passed", SOUND)
@@ -23,7 +23,7 @@ def test_the_table_has_a_row_a_report_and_is_markdown() -> None:
     assert dict(zip(COLUMNS, cells(GOOD), strict=True)) == {
         "harness": "tiny-agent", "version": "", "scenario": "plain", "solved": "yes", "calls": "5", "roots": "2",
         "forks": "1", "drift": "2", "sampled": "300", "in loss": "280", "left out": "20 auxiliary",
-        "max Δ log p": "3.0e-06", "foreign": "0", "spliced": "3", "rerendered": "1", "holds": "yes",
+        "max Δ log p": "3.0e-06", "retokenised": "0", "spliced": "3", "rerendered": "1", "holds": "yes",
     }  # fmt: skip
     assert "codex" in second and "NO" in second and "–" in second
 
@@ -47,7 +47,7 @@ def test_as_json_it_says_whether_it_holds() -> None:
     [
         ({"gap": float("nan")}, "differ by up to nan"),
         ({"gap": 2e-4}, "differ by up to 0.0002 nats, over 0.0001"),
-        ({"foreign": 1}, "1 tokens under the mask"),
+        ({"retokenised": 1}, "1 tokens under the mask"),
         ({"in_loss": 279}, "300 tokens sampled, 279 in the loss; left out: 20 auxiliary"),
         ({"excluded": {"broken": 20}}, "left out: 20 broken"),
         ({"broken": ("call 3: odd",)}, "call 3: odd"),

@@ -94,7 +94,7 @@ def test_a_sound_trial_is_counted_and_holds() -> None:
     assert must_hold(captured, BOUND) == []
     assert (captured.calls, captured.roots, captured.forks, captured.drifts) == (4, 2, 1, 2)
     assert (captured.sampled, captured.in_loss, captured.excluded) == (10, 7, {"auxiliary": 3})
-    assert (captured.foreign, captured.spliced, captured.rerendered, captured.gap) == (0, 1, 2, 0.0)
+    assert (captured.retokenised, captured.spliced, captured.rerendered, captured.gap) == (0, 1, 2, 0.0)
     assert (captured.rejected, captured.longest) == ({"context_overflow": 1}, 8)
 
 
