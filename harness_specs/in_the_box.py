@@ -11,7 +11,7 @@ from pathlib import Path
 IMAGE = Path(__file__).resolve().parent.parent
 TMUX = """#!/bin/sh
 PATH={path} LOCPATH={image}/usr/lib/locale exec {image}/lego/ld.so --library-path {image}/lego/lib \\
-{image}/usr/bin/tmux -f {settings} "$@"
+{image}/usr/bin/tmux -u -f {settings} "$@"
 """
 SETTINGS = "set-environment -gu LOCPATH\n"
 
@@ -29,8 +29,8 @@ def take_token() -> str:
 def lend_tmux() -> str:
     """Put the runtime's tmux on this process's PATH; returns the PATH as it was.
 
-    It is started by the runtime's own loader with the runtime's locales (a UTF-8 one is all it asks for), and what it
-    starts sees neither them nor the longer PATH.
+    It is started by the runtime's own loader with the runtime's locales, and speaks UTF-8 whatever the locale of the
+    task; what it starts sees neither those locales nor the longer PATH.
     """
     path = os.environ.get("PATH", os.defpath)
     folder = Path(tempfile.mkdtemp(prefix="tmux-of-the-harness-"))

@@ -15,11 +15,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from in_the_box import lend_tmux, take_token
 
 FINISHED, OUT_OF_TURNS, GAVE_UP, NO_API = 0, 3, 4, 5
-# Read by the SDK while it starts. A short context is the run's choice, not a mistake to be refused.
+# Read by the SDK while it starts. A short context is the run's choice, not a mistake to be refused. Its own folder is
+# elsewhere a folder of the home, which the user of a task's image need not have.
 SETTINGS = {
     "ALLOW_SHORT_CONTEXT_WINDOWS": "true",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LOG_LEVEL": "WARNING",
+    "OH_PERSISTENCE_DIR": "/tmp/openhands",
     "OPENHANDS_SUPPRESS_BANNER": "1",
 }
 CALL_SECONDS = 3600
@@ -41,7 +43,7 @@ def main() -> int:
     from openhands.sdk import LLM, Agent, Conversation
     from openhands.sdk.conversation.exceptions import ConversationRunError
     from openhands.sdk.conversation.state import ConversationExecutionStatus as Status
-    from openhands.sdk.event import ConversationErrorEvent
+    from openhands.sdk.event.conversation_error import ConversationErrorEvent
     from openhands.sdk.llm.exceptions import LLMRateLimitError, LLMServiceUnavailableError, LLMTimeoutError
     from openhands.tools.preset.default import get_default_condenser, get_default_tools
 
@@ -53,6 +55,8 @@ def main() -> int:
         temperature=options.temperature,
         max_input_tokens=options.context,
         max_output_tokens=options.max_tokens,
+        input_cost_per_token=0.0,
+        output_cost_per_token=0.0,
         capability_overrides={"supports_reasoning_effort": False},
         reasoning_effort=None,
         timeout=CALL_SECONDS,

@@ -76,6 +76,8 @@ async def work(options: argparse.Namespace, task: str, token: str) -> int:
             "max_output_tokens": options.max_tokens,
             "input_cost_per_token": 0.0,
             "output_cost_per_token": 0.0,
+            "cache_creation_input_token_cost": 0.0,
+            "cache_read_input_token_cost": 0.0,
             "litellm_provider": "openai",
             "mode": "chat",
         },

@@ -22,7 +22,8 @@ def steps_of(task: Task, sampler: Sampler) -> tuple[DemoStep, ...]:
     solve = task.solution.get("solve.sh")
     if solve is None:
         raise TaskError(f"{task.id} has neither a demonstration nor solution/solve.sh, so it cannot be scripted")
-    return (DemoStep(command=solve.data.decode(), content="I apply the fix."),)
+    # A subshell is one command, also for harnesses that take one at a time; and `set -e` ends no shell that stays open.
+    return (DemoStep(command=f"(\n{solve.data.decode().rstrip()}\n)", content="I apply the fix."),)
 
 
 def turns_of(task: Task, sampler: Sampler, spec: HarnessSpec, rendering: Rendering) -> list[list[int]]:
