@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 from lego.trajectory.messages import Tool
@@ -34,7 +35,7 @@ class CallReader(Protocol):
         ...
 
 
-class _JsonValue:
+class JsonValue:
     """Finds where the first JSON value of a stream ends; `feed` gives the part of a text that belongs to it."""
 
     def __init__(self) -> None:
@@ -76,14 +77,17 @@ class HermesReader:
     """`{"name": NAME, "arguments": JSON}`. Arguments stream, byte for byte as sampled, once a leading name is read;
     a call whose keys come in another order is said when it ends."""
 
-    _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:')
+    KEYS: tuple[str, ...] = ("arguments",)
+    """What the arguments may be called; where a call has several of them, the first here counts."""
+
     _LONGEST_HEAD = 1024
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self.named = False
+        self._head = _head(self.KEYS)
         self._name = ""
         self._text = ""
-        self._value = _JsonValue()
+        self._value = JsonValue()
         self._arguments: list[str] = []
         self._buffered = False
 
@@ -91,10 +95,10 @@ class HermesReader:
         if self.named:
             self._text += text
             return CallText(None, self._more(text))
-        head = None if self._buffered else self._HEAD.match(self._text + text, 0, self._LONGEST_HEAD)
+        head = None if self._buffered else self._head.match(self._text + text, 0, self._LONGEST_HEAD)
         self._text += text
         self._buffered = head is None and len(self._text) >= self._LONGEST_HEAD
-        name = _loads(head.group(1)) if head else None
+        name = loads(head.group(1)) if head else None
         if not head or not isinstance(name, str) or not name:
             return CallText()
         self.named = True
@@ -102,23 +106,39 @@ class HermesReader:
         return CallText(name, self._more(self._text[head.end() :]))
 
     def end(self, closed: bool) -> tuple[CallText, str]:
-        whole = _loads(self._text)
-        name = whole.get("name") if isinstance(whole, dict) else None
-        if self.named:
-            expected = {"name": self._name, "arguments": _loads("".join(self._arguments))}
-            same = isinstance(whole, dict) and {**whole, **expected} == whole
-            return CallText(), "" if same else "invalid JSON"
+        whole = loads(self._text)
         if not isinstance(whole, dict):
             return CallText(), "invalid JSON"
+        name = whole.get("name")
+        arguments: object = next((whole[key] for key in self.KEYS if key in whole), {})
+        if self.named:
+            same = name == self._name and arguments == loads("".join(self._arguments))
+            return CallText(), "" if same else "invalid JSON"
         if not isinstance(name, str) or not name:
             return CallText(), "no name"
         self.named = True
-        return CallText(name, json.dumps(whole.get("arguments", {}), ensure_ascii=False)), ""
+        return CallText(name, json.dumps(arguments, ensure_ascii=False)), ""
 
     def _more(self, text: str) -> str:
         said = "" if self._value.done else self._value.feed(text)
         self._arguments.append(said)
         return said
+
+
+class LlamaReader(HermesReader):
+    """The same with the arguments called `parameters`, as Llama 3 writes them, and with no mark around it: what names
+    no tool is no failed call."""
+
+    KEYS = ("parameters", "arguments")
+
+    def end(self, closed: bool) -> tuple[CallText, str]:
+        said, fault = super().end(closed)
+        return said, fault if self.named or '"name"' in self._text else ""
+
+
+@cache
+def _head(keys: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf'\s*\{{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:{"|".join(keys)})"\s*:')
 
 
 class PlainReader:
@@ -180,7 +200,8 @@ def string_argument(tool: Tool | None) -> str | None:
     return (required or strings or [None])[0]
 
 
-def _loads(text: str) -> object:
+def loads(text: str) -> object:
+    """The JSON value of a text, or None."""
     try:
         return json.loads(text.strip())
     except (ValueError, RecursionError):

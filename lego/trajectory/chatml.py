@@ -6,7 +6,7 @@ Both write a turn as `<|im_start|>ROLE\\nCONTENT<|im_end|>\\n`. The ids of a tur
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from renderers.base import ParsedResponse, ParsedToolCall, RenderedTokens, ToolCallParseStatus
@@ -29,15 +29,16 @@ class ChatMLRenderer:
 
     is_prefix_stable = True
     has_tools = False
+    NAME, START, END, ASSISTANT, END_OF_TEXT = "chatml", "<|im_start|>", "<|im_end|>", "assistant", "<|endoftext|>"
 
     def __init__(self, tokenizer: Tokenizer, default_system: str = "") -> None:
         self._tokenizer = tokenizer
         self._default_system = default_system
-        self._start = self._required("<|im_start|>")
-        self._end = self._required("<|im_end|>")
+        self._start = self._required(self.START)
+        self._end = self._required(self.END)
         self._newline = self._encode("\n")
-        self._generation = [self._start, *self._encode("assistant\n")]
-        others = (token_id(tokenizer, "<|endoftext|>"), tokenizer.eos_token_id)
+        self._generation = [self._start, *self._encode(self.ASSISTANT + "\n")]
+        others = (token_id(tokenizer, self.END_OF_TEXT), tokenizer.eos_token_id)
         self._stops = list(dict.fromkeys([self._end, *(i for i in others if i is not None)]))
 
     def get_stop_token_ids(self) -> list[int]:
@@ -55,8 +56,8 @@ class ChatMLRenderer:
         ids = list(opening)
         indices = [-1] * len(ids)
         sampled = [False] * len(ids)
-        for index, message in enumerate(messages):
-            for piece, is_sampled in self._turn(message, tools):
+        for index, turn in self._turns(messages, tools):
+            for piece, is_sampled in turn:
                 ids += piece
                 indices += [index] * len(piece)
                 sampled += [is_sampled] * len(piece)
@@ -73,8 +74,8 @@ class ChatMLRenderer:
     ) -> list[int]:
         self._check_tools(tools)
         ids = self._opening(messages)
-        for message in messages:
-            for piece, _ in self._turn(message, tools):
+        for _, turn in self._turns(messages, tools):
+            for piece, _ in turn:
                 ids += piece
         return ids + self._generation if add_generation_prompt else ids
 
@@ -90,7 +91,7 @@ class ChatMLRenderer:
             return None
         prior = [*previous_prompt_ids, *previous_completion_ids]
         if not previous_completion_ids or previous_completion_ids[-1] not in self._stops:
-            prior.append(self._end)
+            prior += [*self._left_open(previous_completion_ids), self._end]
         self._check_tools(tools)
         added = self._render([], new_messages, tools, add_generation_prompt=True)
         lead = len(prior) + len(self._newline)
@@ -106,10 +107,18 @@ class ChatMLRenderer:
     ) -> ParsedResponse:
         return ParsedResponse(content=self._decode(self._before_stop(token_ids)))
 
+    def _left_open(self, completion: Sequence[int]) -> list[int]:
+        """What closes what a reply that was cut has left open."""
+        return []
+
     def _opening(self, messages: list[Turn]) -> list[int]:
         if not self._default_system or not messages or messages[0]["role"] == "system":
             return []
         return [self._start, *self._encode("system\n" + self._default_system), self._end, *self._newline]
+
+    def _turns(self, messages: list[Turn], tools: list[Turn] | None) -> Iterator[tuple[int, list[Piece]]]:
+        for index, message in enumerate(messages):
+            yield index, self._turn(message, tools)
 
     def _turn(self, message: Turn, tools: list[Turn] | None) -> list[Piece]:
         role = message["role"]
@@ -124,13 +133,13 @@ class ChatMLRenderer:
 
     def _reply(self, message: Turn, tools: list[Turn] | None) -> list[list[int]]:
         if message.get("tool_calls"):
-            raise RenderError("the chatml format has no tool calls", fault="user")
+            raise RenderError(f"the {self.NAME} format has no tool calls", fault="user")
         return [self._encode(message.get("content") or "")]
 
     def _check_tools(self, tools: list[Turn] | None) -> None:
         if tools and not self.has_tools:
             raise RenderError(
-                "the chatml format has no tools",
+                f"the {self.NAME} format has no tools",
                 hint="use a text-mode harness with this policy, or a policy whose format has tools",
                 fault="user",
             )
@@ -140,7 +149,7 @@ class ChatMLRenderer:
         if found is None:
             raise RenderError(
                 f"the tokenizer has no single token {token}",
-                hint="this policy does not speak ChatML; set policy.renderer",
+                hint=f"this policy does not speak {self.NAME}; set policy.renderer",
                 fault="user",
             )
         return found
@@ -164,6 +173,7 @@ class TinyChatMLRenderer(ChatMLRenderer):
     """
 
     has_tools = True
+    NAME = "tiny-chatml"
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(tokenizer)
@@ -191,6 +201,10 @@ class TinyChatMLRenderer(ChatMLRenderer):
             calls.append(self._parse_call(self._decode(rest[:end]), is_closed, tools))
             rest = rest[end + 1 :]
         return ParsedResponse(content=content, reasoning_content=reasoning or None, tool_calls=calls)
+
+    def _left_open(self, completion: Sequence[int]) -> list[int]:
+        _, _, closed = self._split_thinking(list(completion))
+        return [] if closed else [self._think_end]
 
     def _split_thinking(self, ids: list[int]) -> tuple[str, list[int], bool]:
         if self._think not in ids or self._decode(ids[: ids.index(self._think)]).strip():

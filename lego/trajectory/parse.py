@@ -7,13 +7,13 @@ arguments, as a stock server would send them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from lego.trajectory.arrays import Finish
 from lego.trajectory.calls import CallReader, CallText, HermesReader
+from lego.trajectory.decoding import Channel, Decoder
 from lego.trajectory.messages import Message, Tool, ToolCall
 from lego.trajectory.tokenizer import Tokenizer
 
@@ -77,6 +77,89 @@ class StreamParser(Protocol):
         ...
 
 
+class Speaker:
+    """What a reply says: its deltas as they come, and the message that they add up to.
+
+    strip: white space around text and thinking is not part of them.
+    """
+
+    def __init__(self, strip: bool) -> None:
+        self._text = Channel(strip)
+        self._thinking = Channel(strip)
+        self._calls: list[tuple[str, list[str]]] = []
+        self._malformed: list[str] = []
+        self._reader: CallReader | None = None
+        self._block: list[str] = []
+        self._out: list[Delta] = []
+
+    @property
+    def in_call(self) -> bool:
+        return self._reader is not None
+
+    def text(self, text: str) -> None:
+        said = self._text.feed(text)
+        if said:
+            self._out.append(TextDelta(said))
+
+    def thinking(self, text: str) -> None:
+        said = self._thinking.feed(text)
+        if said:
+            self._out.append(ThinkingDelta(said))
+
+    def open_call(self, reader: CallReader, mark: str = "") -> None:
+        """A call begins. `mark` is how its beginning is written, for a call that turns out to be text."""
+        self._reader = reader
+        self._block = [mark]
+
+    def call(self, text: str) -> None:
+        """The next text of the open call."""
+        self._block.append(text)
+        if self._reader is not None:
+            self._say(self._reader.feed(text))
+
+    def aside(self, text: str) -> None:
+        """Text of the open call that its reader has no use for."""
+        self._block.append(text)
+
+    def close_call(self, closed: bool = True, mark: str = "", finish: Finish = "stop") -> None:
+        """The open call ends, by its own `mark` or, not `closed`, with the reply or by force."""
+        reader, self._reader = self._reader, None
+        if reader is None:
+            return
+        said, fault = reader.end(closed)
+        self._say(said)
+        if not closed:
+            why = "cut by the token limit" if finish == "length" else "not closed"
+            fault = f"{fault}; {why}" if fault else why
+        if fault:
+            self.fault(fault, len(self._calls) - reader.named)
+        if reader.named:
+            self._out.append(CallEnd(len(self._calls) - 1))
+        else:
+            self.text("".join([*self._block, mark]))
+
+    def fault(self, fault: str, number: int) -> None:
+        self._malformed.append(f"call {number}: {fault}")
+
+    def take(self) -> list[Delta]:
+        """What has been said since this was last asked."""
+        out, self._out = self._out, []
+        return out
+
+    def reply(self) -> Reply:
+        calls = tuple(ToolCall("", name, "".join(parts)) for name, parts in self._calls)
+        message = Message("assistant", self._text.text, self._thinking.text or None, calls)
+        return Reply(message, tuple(self._malformed), tuple(self.take()))
+
+    def _say(self, said: CallText) -> None:
+        if said.name is not None:
+            self._out.append(CallStart(len(self._calls), said.name))
+            self._calls.append((said.name, []))
+        if said.arguments:
+            self._calls[-1][1].append(said.arguments)
+            self._out.append(CallArguments(len(self._calls) - 1, said.arguments))
+
+
 @dataclass(frozen=True)
 class Grammar:
     """The marks of a family whose replies are thinking, then text, then calls. None: the family has no such mark.
@@ -91,61 +174,6 @@ class Grammar:
     call_end: int | None = None
     strip: bool = False
     reader: type[CallReader] = HermesReader
-
-
-_CONTEXT = 16
-"""Settled ids that are decoded again with the next ones, at most, before they are cut to the last piece."""
-
-
-class _Decoder:
-    """Incremental decoding: text comes out once no later id can change it (a character may span several ids)."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._ids: list[int] = []
-        self._settled = 0
-        self._prefix = ""
-
-    def feed(self, ids: Sequence[int], last: bool = False) -> str:
-        self._ids.extend(ids)
-        if len(self._ids) == self._settled:
-            return ""
-        text = self._tokenizer.decode(self._ids, skip_special_tokens=False)
-        if text.endswith("\ufffd") and not last:
-            return ""
-        new, self._prefix = text[len(self._prefix) :], text
-        if len(self._ids) > _CONTEXT:
-            # The last settled ids stay as context: some decoders join words by what stands before.
-            self._ids = self._ids[self._settled :]
-            self._prefix = self._tokenizer.decode(self._ids, skip_special_tokens=False)
-        self._settled = len(self._ids)
-        return new
-
-
-class _Channel:
-    """One kind of text, with the white space around it held back where the grammar does not count it."""
-
-    def __init__(self, strip: bool) -> None:
-        self._strip = strip
-        self._held = ""
-        self.parts: list[str] = []
-
-    def feed(self, text: str) -> str:
-        """What may be said now."""
-        if self._strip:
-            text = self._held + text
-            if not self.parts:
-                text = text.lstrip()
-            kept = text.rstrip()
-            self._held = text[len(kept) :]
-            text = kept
-        if text:
-            self.parts.append(text)
-        return text
-
-    @property
-    def text(self) -> str:
-        return "".join(self.parts)
 
 
 class TaggedParser:
@@ -163,17 +191,11 @@ class TaggedParser:
         self._special = grammar.stop_ids.union(mark for mark in marks if mark is not None)
         self._tools = {tool.name: tool for tool in tools}
         self._state = "think" if thinking else "start"
-        self._run = _Decoder(tokenizer)
+        self._run = Decoder(tokenizer)
+        self._speaker = Speaker(grammar.strip)
         self._blank = ""
         self._held: list[int] = []
-        self._text = _Channel(grammar.strip)
-        self._thinking = _Channel(grammar.strip)
-        self._calls: list[tuple[str, list[str]]] = []
-        self._reader: CallReader | None = None
-        self._block: list[str] = []
         self._seen_call = False
-        self._malformed: list[str] = []
-        self._out: list[Delta] = []
         self._done = False
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
@@ -190,7 +212,7 @@ class TaggedParser:
                 plain = []
                 self._mark(token)
         self._plain(plain)
-        return self._take()
+        return self._speaker.take()
 
     def finish(self, finish: Finish) -> Reply:
         if self._state == "held":
@@ -202,17 +224,10 @@ class TaggedParser:
                 else:
                     self._plain([token])
         self._end_run()
-        if self._reader is not None:
-            self._end_call(closed=False, why="cut by the token limit" if finish == "length" else "not closed")
-        if self._blank and not self._grammar.strip:
-            self._say_text(self._blank)
-        calls = tuple(ToolCall("", name, "".join(parts)) for name, parts in self._calls)
-        message = Message("assistant", self._text.text, self._thinking.text or None, calls)
-        return Reply(message, tuple(self._malformed), tuple(self._take()))
-
-    def _take(self) -> list[Delta]:
-        out, self._out = self._out, []
-        return out
+        if self._speaker.in_call:
+            self._speaker.close_call(closed=False, finish=finish)
+        self._say_blank()
+        return self._speaker.reply()
 
     def _begin(self, state: str) -> None:
         self._end_run()
@@ -239,14 +254,14 @@ class TaggedParser:
         elif self._state == "call":
             if token == grammar.call_end:
                 self._begin("text")
-                self._end_call(closed=True)
+                self._speaker.close_call(mark=self._written(token))
             else:
                 self._plain([token])
         elif token == grammar.call:
             self._begin("call")
+            self._say_blank()
             self._seen_call = True
-            self._block = []
-            self._reader = grammar.reader(self._tools)
+            self._speaker.open_call(grammar.reader(self._tools), self._written(token))
         elif token == grammar.think and self._opens_thinking():
             self._blank = ""
             self._begin("think")
@@ -269,101 +284,26 @@ class TaggedParser:
 
     def _end_run(self) -> None:
         self._say(self._run.feed([], last=True))
-        self._run = _Decoder(self._tokenizer)
+        self._run = Decoder(self._tokenizer)
 
     def _say(self, text: str) -> None:
         if not text:
             return
         if self._state == "think":
-            said = self._thinking.feed(text)
-            if said:
-                self._out.append(ThinkingDelta(said))
+            self._speaker.thinking(text)
         elif self._state == "call":
-            self._block.append(text)
-            if self._reader is not None:
-                self._say_call(self._reader.feed(text))
+            self._speaker.call(text)
         elif self._state == "start":
             self._blank += text
             if self._blank.strip():
-                text, self._blank, self._state = self._blank, "", "text"
-                self._say_text(text)
+                self._state = "text"
+                self._say_blank()
         elif not self._seen_call:
-            self._say_text(text)
+            self._speaker.text(text)
 
-    def _say_text(self, text: str) -> None:
-        said = self._text.feed(text)
-        if said:
-            self._out.append(TextDelta(said))
-
-    def _say_call(self, said: CallText) -> None:
-        if said.name is not None:
-            if self._blank and not self._grammar.strip:
-                self._say_text(self._blank)
-            self._blank = ""
-            self._out.append(CallStart(len(self._calls), said.name))
-            self._calls.append((said.name, []))
-        if said.arguments:
-            name, parts = self._calls[-1]
-            parts.append(said.arguments)
-            self._out.append(CallArguments(len(self._calls) - 1, said.arguments))
-
-    def _end_call(self, closed: bool, why: str = "") -> None:
-        reader, self._reader = self._reader, None
-        if reader is None:
-            return
-        said, fault = reader.end(closed)
-        self._say_call(said)
-        if not closed:
-            fault = f"{fault}; {why}" if fault else why
-        if fault:
-            self._malformed.append(f"call {len(self._calls) if not reader.named else len(self._calls) - 1}: {fault}")
-        if reader.named:
-            self._out.append(CallEnd(len(self._calls) - 1))
-            return
+    def _say_blank(self) -> None:
         blank, self._blank = self._blank, ""
-        closing = self._written(self._grammar.call_end) if closed else ""
-        self._say_text(blank + self._written(self._grammar.call) + "".join(self._block) + closing)
+        self._speaker.text(blank)
 
-    def _written(self, mark: int | None) -> str:
-        return "" if mark is None else self._tokenizer.decode([mark], skip_special_tokens=False)
-
-
-class WholeParser:
-    """For families without a streaming grammar here: says everything at the end, by the family's own parser."""
-
-    def __init__(self, renderer: Any, tools: Sequence[dict[str, Any]] | None, prompt_ids: Sequence[int]) -> None:
-        self._renderer = renderer
-        self._tools = tools
-        self._prompt_ids = list(prompt_ids)
-        self._ids: list[int] = []
-
-    def feed(self, ids: Sequence[int]) -> list[Delta]:
-        self._ids.extend(ids)
-        return []
-
-    def finish(self, finish: Finish) -> Reply:
-        return whole_reply(self._renderer.parse_response(self._ids, tools=self._tools, prompt_ids=self._prompt_ids))
-
-
-def whole_reply(parsed: Any) -> Reply:
-    """A `renderers` ParsedResponse as a Reply; calls that are not OK become text."""
-    tail: list[Delta] = []
-    content: str = parsed.content or ""
-    calls: list[ToolCall] = []
-    malformed: list[str] = []
-    for number, attempt in enumerate(parsed.tool_calls):
-        if str(attempt.status) == "ok" and isinstance(attempt.name, str):
-            arguments = {} if attempt.arguments is None else attempt.arguments
-            text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-            calls.append(ToolCall("", attempt.name, text))
-        else:
-            malformed.append(f"call {number}: {attempt.status}")
-            content += attempt.raw
-    reasoning = parsed.reasoning_content or None
-    if reasoning:
-        tail.append(ThinkingDelta(reasoning))
-    if content:
-        tail.append(TextDelta(content))
-    for index, call in enumerate(calls):
-        tail += [CallStart(index, call.name), CallArguments(index, call.arguments), CallEnd(index)]
-    return Reply(Message("assistant", content, reasoning, tuple(calls)), tuple(malformed), tuple(tail))
+    def _written(self, mark: int) -> str:
+        return self._tokenizer.decode([mark], skip_special_tokens=False)

@@ -73,6 +73,9 @@ class FolderTokenizer:
         self.chat_template: str | None = (
             template_file.read_text() if template_file.exists() else config.get("chat_template")
         )
+        self.special_tokens_map: dict[str, str] = {
+            key: text for key, token in config.items() if key.endswith("_token") and (text := _text(token))
+        }
         self.unk_token_id = self._named(config.get("unk_token"))
         self.eos_token_id = self._named(config.get("eos_token"))
 
@@ -92,8 +95,13 @@ class FolderTokenizer:
         return [self.convert_tokens_to_ids(token) for token in tokens]
 
     def _named(self, token: Any) -> int | None:
-        text = token.get("content") if isinstance(token, dict) else token
-        return self._backend.token_to_id(text) if isinstance(text, str) else None
+        text = _text(token)
+        return self._backend.token_to_id(text) if text else None
+
+
+def _text(token: Any) -> str:
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else ""
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:

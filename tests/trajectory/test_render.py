@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +15,10 @@ from renderers import Qwen3RendererConfig, create_renderer
 
 from lego.errors import RenderError
 from lego.trajectory.arrays import as_ids
+from lego.trajectory.families import FAMILIES as PROVEN
 from lego.trajectory.messages import Message, ToolCall
 from lego.trajectory.render import Rendering, open_rendering
-from lego.trajectory.tokenizer import load_tokenizer
+from lego.trajectory.tokenizer import Tokenizer, load_tokenizer
 from tests.trajectory._support import FAMILIES, TOOLS, inputs, mark, rendering, replies, tokenizer
 
 
@@ -132,10 +135,20 @@ def test_splicing_puts_raw_ids_where_the_reply_stood(family: str, data: st.DataO
     assert (cut, count) == plain
 
 
-def test_nothing_is_spliced_where_the_generation_prompt_was_another() -> None:
-    """With thinking off the prompt ends in an empty think block, which the rendered history holds as sampled."""
+def test_a_spliced_reply_follows_the_generation_prompt_it_was_sampled_after() -> None:
+    """With thinking off the prompt ends in an empty think block, which the rendered history leaves out."""
     renderer = create_renderer(tokenizer(), Qwen3RendererConfig(enable_thinking=False))
-    r = Rendering("qwen3", tokenizer(), renderer, None)
+    r = Rendering("qwen3", tokenizer(), renderer, PROVEN["qwen3"])
+    asked, on = [Message("user", "go")], [Message("user", "on")]
+    raw = as_ids([*tokenizer().encode("so"), mark("<|im_end|>")])
+    prompt = r.render(asked, TOOLS)
+    added = r.extend(as_ids(prompt), raw, on, TOOLS)
+    assert added is not None and tokenizer().encode("</think>")[0] in prompt
+    assert r.render_spliced([*asked, Message("assistant", "so"), *on], TOOLS, {1: raw}) == ([*prompt, *raw, *added], 1)
+
+
+def test_nothing_is_spliced_by_a_renderer_of_which_nothing_is_proven() -> None:
+    r = Rendering("other", tokenizer(), create_renderer(tokenizer(), Qwen3RendererConfig()), None)
     messages = [Message("user", "go"), Message("assistant", "so"), Message("user", "on")]
     raw = as_ids([*tokenizer().encode("so"), mark("<|im_end|>")])
     assert r.render_spliced(messages, TOOLS, {1: raw}) == (r.render(messages, TOOLS), 0)
@@ -178,44 +191,47 @@ def test_chatml_refuses_tools_instead_of_hiding_them() -> None:
     assert refused.value.fault == "user"
 
 
-class Templated:
-    """A tokenizer whose chat template is another family's renderer."""
-
-    def __init__(self, family: str, change: str = "") -> None:
-        self.family, self.change = family, change
-        self.name_or_path = "somewhere/unknown"
-
-    def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
-        return getattr(tokenizer(), name)
-
-    def apply_chat_template(self, messages, tools=None, add_generation_prompt=False, **_):  # type: ignore[no-untyped-def]
-        ids = rendering(self.family).renderer.render_ids(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt
-        )
-        return [*tokenizer().encode(self.change), *ids] if self.change else ids
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 
-def test_auto_takes_the_family_that_the_template_is() -> None:
-    assert open_rendering(Templated("qwen3"), "auto").name == "qwen3"
-    assert open_rendering(Templated("chatml"), "auto").name == "chatml"
+def with_template(folder: Path, template: str) -> Tokenizer:
+    """The stand-in vocabulary in a folder of its own, with this chat template."""
+    shutil.copytree(tokenizer().name_or_path, folder, dirs_exist_ok=True)
+    (folder / "chat_template.jinja").write_text(template)
+    return load_tokenizer(folder)
+
+
+def test_auto_takes_the_family_that_the_template_is(tmp_path: Path) -> None:
+    assert open_rendering(with_template(tmp_path, CHATML), "auto").name == "chatml"
     assert open_rendering(tokenizer(), "auto", "Qwen/Qwen3-8B").name == "qwen3"
 
 
-def test_auto_renders_afresh_by_an_unknown_template() -> None:
-    r = open_rendering(Templated("qwen3", change="s"), "auto")
-    assert r.name == "default"
-    prompt = as_ids(r.render([Message("user", "go")], TOOLS))
+def test_auto_says_what_to_set_where_the_template_is_no_familys(tmp_path: Path) -> None:
+    with pytest.raises(RenderError, match="not that of a known family") as unknown:
+        open_rendering(with_template(tmp_path, "s" + CHATML), "auto")
+    assert unknown.value.fault == "user"
+    assert (
+        "policy.renderer" in unknown.value.hint and "chatml" in unknown.value.hint and "default" in unknown.value.hint
+    )
+
+
+def test_default_renders_afresh_by_the_template_itself(tmp_path: Path) -> None:
+    r = open_rendering(with_template(tmp_path, "s" + CHATML), "default")
+    prompt = as_ids(r.render([Message("user", "go")], ()))
     assert prompt[0] == tokenizer().encode("s")[0]
     completion = as_ids([*tokenizer().encode("so"), mark("<|im_end|>")])
-    assert r.extend(prompt, completion, [Message("user", "on")], TOOLS) is None
-    assert r.parse(completion.tolist(), TOOLS).message == Message("assistant", "so")
+    assert r.extend(prompt, completion, [Message("user", "on")], ()) is None
+    assert r.parse(completion.tolist(), ()).message == Message("assistant", "so")
 
 
 def test_unknown_names_and_tokenizers_are_user_faults(tmp_path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(RenderError) as unknown:
         open_rendering(tokenizer(), "qwen33")
     assert unknown.value.fault == "user"
-    with pytest.raises(RenderError, match="no chat template") as bare:
+    with pytest.raises(RenderError, match="has no chat template") as bare:
         open_rendering(tokenizer(), "auto")
     assert bare.value.fault == "user" and "policy.renderer" in bare.value.hint
     with pytest.raises(RenderError) as missing:
