@@ -8,7 +8,7 @@ import click
 
 from lego.errors import StoreError
 from lego.plain import neutral
-from lego.rundb.trial_view import gather, readable_arguments, why
+from lego.rundb.trial_view import drift_words, gather, readable_arguments, why
 from stages._common import config_options, print_json
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def _turn_lines(turn: dict[str, Any], full: bool) -> list[str]:
         if message["role"] != "assistant":
             out += _block(f"    {message['role']:<9}", message["content"], full)
     if turn["kind"] == "rejected":
-        return [*out, f" {turn['seq']:>2} refused   {turn['status']} {turn['reason']}"]
+        why = f": {turn['drift']['problem']}" if turn["drift"].get("problem") else ""
+        return [*out, f" {turn['seq']:>2} refused   {turn['status']} {turn['reason']}{why}"]
     reply = turn["reply"] or {}
     marks = [mark for mark in (turn["kind"], turn["fate"], turn["finish"]) if mark not in ("main", "delivered", "stop")]
     tail = f"{turn['sampled_tokens']} tok" + (f"   ⚠ {', '.join(marks)}" if marks else "")
@@ -141,7 +142,8 @@ def _turn_lines(turn: dict[str, Any], full: bool) -> list[str]:
         if not number:
             block[0] = f"{block[0]:<64} {tail}"
         out += block
-    return out
+    drift = drift_words(turn["drift"])
+    return [*out, f"    ↳ {drift}"] if drift else out
 
 
 def _block(label: str, text: str, full: bool) -> list[str]:

@@ -147,6 +147,7 @@ class Proxy:
         path = request.path.rstrip("/")
         if request.method == "HEAD" or (request.method == "GET" and path == ""):
             return await wire.whole(200, {})
+        _refuse_foreign(request, session)
         if not _authorised(request, session.token):
             raise Problem("wrong_token", "Incorrect API key provided.")
         if request.method == "GET" and path in ("/v1/models", "/models"):
@@ -155,7 +156,6 @@ class Proxy:
             return await wire.whole(200, _model(session.spec))
         if request.method != "POST" or request.path not in self._dialects:
             raise Problem("not_found", f"Unknown request URL: {request.method} {request.path}.")
-        _refuse_foreign(request, session)
         body = await _body(request)
         counter = dialect.counters.get(request.path)
         if counter is not None:

@@ -49,16 +49,25 @@ STATUS: Mapping[ProblemKind, int] = {
 class Problem(Exception):
     """A request that gets no reply; each dialect words it so that its harnesses do the right thing.
 
-    `limit` and `asked` are tokens (context_overflow only).
+    `param` and `code`: OpenAI's words for the field that is wrong and for what is. `limit` and `asked` are tokens
+    (context_overflow only).
     """
 
     def __init__(
-        self, kind: ProblemKind, message: str, *, param: str | None = None, limit: int = 0, asked: int = 0
+        self,
+        kind: ProblemKind,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        limit: int = 0,
+        asked: int = 0,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.param = param
+        self.code = code
         self.limit = limit
         self.asked = asked
 

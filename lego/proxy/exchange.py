@@ -154,7 +154,7 @@ class Exchange:
             reply = sofar.reply = self._read(sofar, finish)
             call = self._enter(sofar, finish, reply, Fate.DELIVERED)
             if ask.remember:
-                session.remember(self.mint.mark, (*ask.messages[ask.own :], reply.message))
+                session.remember(ask, self.prompt.place, call.seq, reply.message)
             usage = Usage(len(self.prompt.ids), len(sofar.ids))
             await self.wire.stop_keeping()
             if ask.stream:

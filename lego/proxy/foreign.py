@@ -1,4 +1,4 @@
-"""Calls that the harness did not make: the agent's own commands found the socket and the token.
+"""Calls that the harness did not make: the agent's own commands found the socket, or the port and the token.
 
 Nothing inside the sandbox is a secret from the agent, so this looks at evidence, of two strengths. Whoever opened the
 session's socket is named by the kernel: a program that is not of the harness's runtime is refused. Through the

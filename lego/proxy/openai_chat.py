@@ -20,7 +20,7 @@ _ROLES: Mapping[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-_NOT_WISHES = frozenset({"messages", "tools", "functions", "model", "stream", "stream_options", "metadata", "user"})
+_NOT_WISHES = frozenset({"messages", "tools", "model", "stream", "stream_options", "metadata", "user"})
 _ERROR_TYPES = {
     "bad_request": ("invalid_request_error", None),
     "wrong_token": ("invalid_request_error", "invalid_api_key"),
@@ -50,6 +50,8 @@ class OpenAIChat:
             raise _bad("messages", "expected a non-empty array")
         if body.get("n") not in (None, 1):
             raise _bad("n", "it must be 1, one reply is sampled for a request")
+        if body.get("functions"):
+            raise _bad("functions", "they are not supported, offer tools")
         options = body.get("stream_options")
         return Ask(
             messages=tuple((memory or Memory()).read(messages, _read)),
@@ -73,7 +75,7 @@ class OpenAIChat:
                 f"{problem.asked} tokens. Please reduce the length of the messages."
             )
             param = "messages"
-        return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+        return {"error": {"message": message, "type": kind, "param": param, "code": problem.code or code}}
 
 
 class ChatWriter:
@@ -209,7 +211,9 @@ def _message(entry: Any, index: int) -> Message:
     name = entry.get("name")
     name = name if isinstance(name, str) else None
     if role == "assistant":
-        reasoning = entry.get("reasoning_content", entry.get("reasoning"))
+        if entry.get("function_call"):
+            raise _bad(f"messages[{index}].function_call", "it is not supported, say tool_calls")
+        reasoning = entry.get("reasoning_content") or entry.get("reasoning")
         return Message(
             role,
             content,

@@ -17,6 +17,7 @@ _NOT_WISHES = frozenset(
         "previous_response_id", "prompt_cache_key", "safety_identifier", "client_metadata",
     }
 )  # fmt: skip
+_ELSEWHERE = ("conversation", "prompt")
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user"}
 _TEXT = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 _THINKING = {"reasoning_text": "text", "summary_text": "text", "text": "text"}
@@ -29,6 +30,9 @@ def read(body: Mapping[str, Any]) -> Ask:
     previous = body.get("previous_response_id")
     if not items and not previous:
         raise bad("input", "expected a string or a non-empty array")
+    for key in _ELSEWHERE:
+        if body.get(key):
+            raise bad(key, "it names what this server does not hold, send the input itself")
     instructions = body.get("instructions")
     own = (Message("system", text_of(instructions, "instructions", _TEXT)),) if instructions else ()
     tools, left_out = _tools(body)

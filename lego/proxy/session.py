@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ from lego.proxy.rules import CallRules
 from lego.trajectory.messages import Message, Tool
 from lego.trajectory.prompt import HistoryPolicy
 from lego.trajectory.render import Rendering
-from lego.trajectory.tree import CallTree
+from lego.trajectory.tree import CallTree, Continue, Place
 
+_SHOWN = 300
+"""Characters kept of the reason that a request was refused with."""
 _REJECTED_ROWS = 100
 """Rejected requests recorded one by one; an agent that hammers the socket shall not fill the database."""
 
@@ -69,6 +72,23 @@ class SessionSpec:
     clock: TrialClock = field(default_factory=lambda: TrialClock(math.inf))
 
 
+@dataclass(frozen=True)
+class Said:
+    """A conversation as what it adds to one before it. The first `own` messages of its request are not in it."""
+
+    before: Said | None
+    own: int
+    added: tuple[Message, ...]
+
+    def messages(self) -> tuple[Message, ...]:
+        parts: list[tuple[Message, ...]] = []
+        said: Said | None = self
+        while said is not None:
+            parts.append(said.added)
+            said = said.before
+        return tuple(chain.from_iterable(reversed(parts)))
+
+
 class Session:
     """A session that is open. `tree` holds its calls; `capped` is set when a cap was hit, `cap_reason` says which."""
 
@@ -93,7 +113,8 @@ class Session:
         self._transports: set[asyncio.BaseTransport] = set()
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._client: str | None = None
-        self._remembered: dict[str, tuple[Message, ...]] = {}
+        self._remembered: dict[str, Said] = {}
+        self._said: dict[int, Said] = {}
 
     @property
     def token(self) -> str:
@@ -176,8 +197,9 @@ class Session:
         before = self._remembered.get(mark_of(ask.previous) or "")
         if before is None:
             message = f"Previous response with id '{ask.previous}' not found."
-            raise Problem("bad_request", message, param="previous_response_id")
-        return in_call_order((*ask.messages[: ask.own], *before, *ask.messages[ask.own :]))
+            code = "previous_response_not_found"
+            raise Problem("bad_request", message, param="previous_response_id", code=code)
+        return in_call_order((*ask.messages[: ask.own], *before.messages(), *ask.messages[ask.own :]))
 
     def foreign_client(self, user_agent: str) -> str:
         """Evidence that a call is not the harness's: its client has another name than the first call's. Else ""."""
@@ -189,9 +211,19 @@ class Session:
         self._sum.foreign += 1
         return f"by {name or 'a client without a name'}, where the harness calls as {self._client or 'one without'}"
 
-    def remember(self, mark: str, conversation: tuple[Message, ...]) -> None:
-        """Keep what a request that names this response as its previous one goes on from."""
-        self._remembered[mark] = conversation
+    def remember(self, ask: Ask, place: Place, seq: int, reply: Message) -> None:
+        """Keep what a request that names this response as its previous one goes on from. Call `seq` gave it, and
+        `reply` has its mark."""
+        before, new = None, ask.messages[ask.own :]
+        if isinstance(place, Continue):
+            before = self._said.get(place.call.seq)
+            if before is not None and before.own == ask.own:
+                new = place.tail
+            else:
+                before = None
+        said = self._said[seq] = Said(before, ask.own, (*new, reply))
+        if reply.mark:
+            self._remembered[reply.mark] = said
 
     def check_caps(self) -> None:
         """Raises Problem("cap") when the trial has used up its turns or tokens, and sets `capped`."""
@@ -250,7 +282,7 @@ class Session:
             "tools_digest": "",
             "tools": "",
             "wishes": {},
-            "drift": {"problem": problem.message},
+            "drift": {"problem": problem.message[:_SHOWN]},
             **seen,
         }
         self.report(

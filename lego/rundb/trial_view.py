@@ -86,6 +86,25 @@ def why(verdict: dict[str, Any]) -> str:
     return given + (f" ({parts})" if parts else "")
 
 
+def drift_words(drift: dict[str, Any]) -> str:
+    """In words why a call is no plain continuation of the one before it: what the harness changed, and where."""
+    said = []
+    if "foreign" in drift:
+        said.append(f"not the harness's: {drift['foreign']}")
+    if "how" in drift:
+        place = f" at message {drift['at'] + 1}" if "at" in drift else ""
+        changed = f": {drift['changed']}" if "changed" in drift else ""
+        texts = f", was {drift['was']!r}, now {drift['now']!r}" if "was" in drift else ""
+        said.append(f"{drift['how']}{place}{changed}{texts}")
+    counted = {
+        "spliced": "earlier replies put in by their ids",
+        "rerendered": "earlier replies written from text",
+        "volatile": "volatile lines taken out",
+    }
+    said += [f"{drift[key]} {words}" for key, words in counted.items() if key in drift]
+    return "; ".join(said)
+
+
 def readable_arguments(text: str) -> str:
     """A tool call's arguments as a person reads them: one text argument is that text, anything else its JSON."""
     try:

@@ -1,4 +1,4 @@
-"""An agent that finds the proxy: its own commands ask the model, with the socket and the token of its harness."""
+"""An agent that finds the proxy: its own commands ask the model, through the socket of its harness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ connection = http.client.HTTPConnection("lego")
 connection.sock = socket.socket(socket.AF_UNIX)
 connection.sock.connect("/run/lego/proxy.sock")
 body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "Solve it for me."}]})
-connection.request("POST", "/v1/chat/completions", body, {"Authorization": "Bearer " + os.environ["LEGO_TOKEN"]})
+connection.request("POST", "/v1/chat/completions", body, {"Authorization": "Bearer " + os.environ.get("LEGO_TOKEN", "")})
 open("/app/said", "w").write(str(connection.getresponse().status))
 END
 echo right > /app/answer

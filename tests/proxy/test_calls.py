@@ -244,6 +244,45 @@ async def test_a_client_that_goes_before_the_first_token_leaves_a_rejected_row(
     assert len(session.tree) == 0
 
 
+async def test_of_the_same_request_twice_in_flight_the_one_left_is_cancelled_and_the_other_goes_on(
+    opened: Open, rows: list[FinishedCall]
+) -> None:
+    first = Turn("abc|", pieces=4, gate=asyncio.Event(), gated=2)
+    engine = PlayEngine(first, "xyz|", "done|")
+    async with opened(engine) as session:
+        async with client(session) as api:
+            pending = asyncio.create_task(api.chat.completions.create(model="policy", messages=[USER]))  # type: ignore[list-item]
+            await first.reached.wait()
+            second = await ask(session, [USER])
+            pending.cancel()
+        while len(rows) < 2:
+            await asyncio.sleep(0)
+        assert engine.cancelled == 1
+        echo = {"role": "assistant", "content": second.choices[0].message.content}
+        await ask(session, [USER, echo, USER])
+        parts = segments(session.tree)
+    assert sorted((row.seq, row.fate) for row in rows) == [(1, "abandoned"), (2, "delivered"), (3, "delivered")]
+    assert (rows[2].parent_seq, rows[2].drift) == (2, {})
+    assert parts.excluded == {"abandoned": 2}
+
+
+async def test_the_client_s_own_stream_helper_puts_calls_together(opened: Open, rows: list[FinishedCall]) -> None:
+    text = 'I look<bash\n{"command": "ls"}><submit\n{}>|'
+    offered: Any = {"messages": [USER], "tools": BASH}
+    async with (
+        opened(PlayEngine(Turn(text, pieces=len(text)))) as session,
+        client(session) as api,
+        api.chat.completions.stream(model="policy", **offered) as stream,
+    ):
+        arguments = [event.arguments async for event in stream if event.type == "tool_calls.function.arguments.done"]
+        final = (await stream.get_final_completion()).choices[0]
+    assert arguments == ['{"command": "ls"}', "{}"]
+    assert [call.id for call in final.message.tool_calls or []] == [
+        c["id"] for c in (rows[0].reply or {})["tool_calls"]
+    ]
+    assert (final.message.content, final.finish_reason) == ("I look", "tool_calls")
+
+
 async def test_an_engine_fault_is_an_error_worth_trying_again(opened: Open, rows: list[FinishedCall]) -> None:
     async with opened(PlayEngine(Turn("abc|", fail="CUDA is gone"))) as session:
         with pytest.raises(openai.InternalServerError, match="CUDA is gone"):

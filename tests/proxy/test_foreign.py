@@ -29,16 +29,20 @@ CURL = {"User-Agent": "curl/8.5.0"}
 
 
 async def test_a_program_that_is_not_the_harness_is_refused_and_named(opened: Open, rows: list[FinishedCall]) -> None:
+    """Whatever token it has."""
     engine = PlayEngine("a|")
     async with opened(engine, programs="/opt/harness/") as session:
+        async with client(session, "sk-wrong") as chat:
+            with pytest.raises(openai.PermissionDeniedError):
+                await chat.models.list()
         with pytest.raises(openai.PermissionDeniedError, match="may not call this model"):
             await ask(session, [USER])
         async with api(session) as claude:
             with pytest.raises(anthropic.PermissionDeniedError):
                 await claude.messages.create(model="policy", max_tokens=9, messages=[{"role": "user", "content": "x"}])
         summary = session.summary()
-    assert engine.requests == [] and (summary.calls, summary.foreign) == (0, 2)
-    assert [(row.kind, row.reason, row.status) for row in rows] == [("rejected", "foreign", 403)] * 2
+    assert engine.requests == [] and (summary.calls, summary.foreign) == (0, 3)
+    assert [(row.kind, row.reason, row.status) for row in rows] == [("rejected", "foreign", 403)] * 3
     assert US in rows[0].drift["problem"]
 
 

@@ -44,6 +44,15 @@ def test_every_kind_of_message_is_read() -> None:
     )
 
 
+def test_thinking_comes_back_under_either_name() -> None:
+    turns = [
+        {"role": "assistant", "content": "a", "reasoning": "hm"},
+        {"role": "assistant", "content": "a", "reasoning_content": None, "reasoning": "hm"},
+        {"role": "assistant", "content": "a", "reasoning_content": "hm"},
+    ]
+    assert {message.reasoning for message in read(messages=turns).messages} == {"hm"}
+
+
 def test_arguments_sent_as_an_object_become_json() -> None:
     call = {"id": "c", "function": {"name": "f", "arguments": {"é": 1}}}
     ask = read(messages=[{"role": "assistant", "tool_calls": [call]}])
@@ -70,6 +79,11 @@ def test_tools_wishes_and_stream_options_are_read() -> None:
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "x"}]}]}, "messages[0].tool_calls[0]"),
         ({"tools": [{"type": "function"}]}, "tools[0]"),
         ({"n": 2}, "n"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        (
+            {"messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": ""}}]},
+            "messages[0].function_call",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(body: dict[str, Any], param: str) -> None:

@@ -140,6 +140,13 @@ def test_what_cannot_be_read_is_refused_by_place(given: Any, where: str) -> None
     assert (refused.value.status, error["param"], error["type"]) == (400, where, "invalid_request_error")
 
 
+@pytest.mark.parametrize("body", [{"conversation": "conv_1"}, {"prompt": {"id": "pmpt_1"}}])
+def test_what_only_openai_holds_is_refused_by_name(body: dict[str, Any]) -> None:
+    with pytest.raises(Problem) as refused:
+        read("hi", **body)
+    assert RESPONSES.problem(refused.value)["error"]["param"] == next(iter(body))
+
+
 def test_context_overflow_has_the_code_that_clients_know() -> None:
     error = RESPONSES.problem(Problem("context_overflow", "", limit=4096, asked=5000))["error"]
     assert error["code"] == "context_length_exceeded" and "exceeds the context window" in error["message"]

@@ -16,7 +16,7 @@ from lego.trajectory.arrays import Fate
 from lego.trajectory.segments import segments
 from tests.proxy.conftest import Open
 from tests.proxy.families import DONE, END, LOOK, all_trained, continued, family, last, raw, said, sampled
-from tests.proxy.parts import PlayEngine, Turn, client
+from tests.proxy.parts import PlayEngine, Turn, client, transport
 from tests.trajectory._support import TOOLS
 
 USER: Any = {"role": "user", "content": "go"}
@@ -150,10 +150,39 @@ async def test_a_previous_response_stands_for_its_conversation(
         assert continued(engine, rows, 2) and continued(engine, rows, 3) and all_trained(session, rows)
         with pytest.raises(openai.BadRequestError, match="not found") as refused:
             await ask(session, "on", stream=stream, previous_response_id="resp_" + "0" * 24)
-    assert refused.value.param == "previous_response_id"
+    assert (refused.value.param, refused.value.code) == ("previous_response_id", "previous_response_not_found")
     one, two = (c["id"] for c in rows[0].reply["tool_calls"])  # type: ignore[index]
     added = family().decode(rows[1].added_prompt_ids)
     assert added.index(f"r {one}") < added.index(f"r {two}")
+
+
+async def test_a_kept_conversation_is_kept_once_however_often_it_is_sent(opened: Open) -> None:
+    turns = 6
+    async with opened(PlayEngine(*[DONE] * turns), rendering=family()) as session:
+        history: list[Any] = [USER]
+        for _ in range(turns):
+            reply = await ask(session, history, stream=False, store=True)
+            history += [*echoed(reply), USER]
+        kept = [len(said.added) for said in session._said.values()]
+    assert kept == [2] * turns, "what came last, and its reply"
+
+
+async def test_silence_is_broken_by_comments_that_the_client_passes_over(opened: Open) -> None:
+    turn = Turn("", raw=raw(DONE), gate=asyncio.Event())
+    body = {"model": "policy", "input": "go", "stream": True}
+    seen = b""
+    options = {"keepalive": 0.01}
+    async with (
+        opened(PlayEngine(turn), rendering=family(), proxy=options) as session,
+        transport(session.socket_path) as http,
+        http.stream("POST", "/v1/responses", json=body, headers={"authorization": f"Bearer {session.token}"}) as said,
+    ):
+        async for data in said.aiter_raw():
+            seen += data
+            if seen.count(b": waiting\n\n") >= 2 and turn.gate is not None:
+                turn.gate.set()
+    assert seen.startswith(b"event: response.created\n") and seen.count(b"event: response.created\n") == 1
+    assert b"event: response.completed\n" in seen
 
 
 async def test_a_response_that_was_not_stored_is_no_previous_one(opened: Open) -> None:
