@@ -26,8 +26,9 @@ from lego.trajectory.render import Rendering, open_rendering
 from lego.trajectory.tokenizer import load_tokenizer
 
 _VOCABULARY = 4096
+_LAYERS = 2
 _SPREAD = 0.1
-_CORPUS_FILES = 40
+_CORPUS_FILES = 20
 
 
 def make_policy(folder: Path, context: int) -> None:
@@ -37,7 +38,7 @@ def make_policy(folder: Path, context: int) -> None:
 
     library = Path(sysconfig.get_path("stdlib"))
     corpus = [path.read_text(errors="replace") for path in sorted(library.glob("*.py"))[:_CORPUS_FILES]]
-    make_tiny(folder, 0, corpus, vocabulary=_VOCABULARY, context=context, spread=_SPREAD)
+    make_tiny(folder, 0, corpus, vocabulary=_VOCABULARY, context=context, layers=_LAYERS, spread=_SPREAD)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ SPECIAL_TOKENS = (
 
 VOCABULARY = 512
 CONTEXT = 4096
+LAYERS = 4
 SPREAD = 0.02
 
 # Words with their leading space, single digits, single signs, newlines, runs of blanks: what a policy this small
@@ -38,6 +39,7 @@ def make_tiny(
     *,
     vocabulary: int = VOCABULARY,
     context: int = CONTEXT,
+    layers: int = LAYERS,
     spread: float = SPREAD,
 ) -> None:
     """Write a Hugging Face folder at `path`: Qwen3ForCausalLM of about 0.9M parameters (float32, tied embeddings)
@@ -49,7 +51,7 @@ def make_tiny(
     """
     path.mkdir(parents=True, exist_ok=True)
     size = _write_tokenizer(path, corpus, vocabulary, context)
-    _write_model(path, seed, size, context, spread)
+    _write_model(path, seed, size, context, layers, spread)
 
 
 def _write_tokenizer(path: Path, corpus: Iterable[str], vocabulary: int, context: int) -> int:
@@ -85,7 +87,7 @@ def _write_tokenizer(path: Path, corpus: Iterable[str], vocabulary: int, context
     return int(tokenizer.get_vocab_size())
 
 
-def _write_model(path: Path, seed: int, vocabulary: int, context: int, spread: float) -> None:
+def _write_model(path: Path, seed: int, vocabulary: int, context: int, layers: int, spread: float) -> None:
     import torch
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
     from transformers.utils import logging
@@ -96,7 +98,7 @@ def _write_model(path: Path, seed: int, vocabulary: int, context: int, spread: f
         vocab_size=vocabulary,
         hidden_size=128,
         intermediate_size=384,
-        num_hidden_layers=4,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=32,

@@ -8,7 +8,8 @@ from lego.probes.matrix import COLUMNS, Report, cells, markdown, must_hold, word
 from lego.probes.proof import Captured
 
 SOUND = Captured(
-    calls=5, rejected={}, roots=2, forks=1, drifts=2, sampled=300, in_loss=280, excluded={"auxiliary": 20}, retokenised=0,
+    calls=5, rejected={}, roots=2, forks=1, drifts=2, sampled=300, in_loss=280, excluded={"auxiliary": 20},
+    retokenised=0,
     spliced=3, rerendered=1, superseded=0, longest=4000, finishes={"stop": 5}, gap=3e-6,
 )  # fmt: skip
 GOOD = Report("tiny-agent", "", "plain", "passed", SOUND)
