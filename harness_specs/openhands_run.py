@@ -15,13 +15,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from in_the_box import lend_tmux, take_token
 
 FINISHED, OUT_OF_TURNS, GAVE_UP, NO_API = 0, 3, 4, 5
-# Read by the SDK while it starts. A short context is the run's choice, not a mistake to be refused. Its own folder is
-# elsewhere a folder of the home, which the user of a task's image need not have.
+# Read by the SDK while it starts. A short context is the run's choice, not a mistake to be refused.
 SETTINGS = {
     "ALLOW_SHORT_CONTEXT_WINDOWS": "true",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LOG_LEVEL": "WARNING",
-    "OH_PERSISTENCE_DIR": "/tmp/openhands",
     "OPENHANDS_SUPPRESS_BANNER": "1",
 }
 CALL_SECONDS = 3600
@@ -39,6 +37,8 @@ def main() -> int:
     options, task, token = arguments(), sys.stdin.read(), take_token()
     task_path = lend_tmux()
     os.environ.update(SETTINGS)
+    # By default a folder of the home, which the user of a task's image need not have. It is read all along.
+    os.environ["OH_PERSISTENCE_DIR"] = "/tmp/openhands"
 
     from openhands.sdk import LLM, Agent, Conversation
     from openhands.sdk.conversation.exceptions import ConversationRunError

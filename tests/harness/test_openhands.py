@@ -51,3 +51,38 @@ async def test_thinking_parallel_calls_and_broken_ones_are_one_unbroken_segment(
         assert all_trained(session, trial.rows) and len(segments(session.tree).segments) == 1
     assert [(row.kind, row.status, row.drift) for row in trial.rows] == [("main", 200, {})] * 5
     assert all(continued(engine, trial.rows, number) for number in range(2, 6))
+
+
+async def test_commands_see_the_environment_of_the_task(trial: Trial) -> None:
+    look = terminal('echo "path=$PATH loc=${LOCPATH-none} token=${LEGO_TOKEN-none} ctype=${LC_CTYPE-none}"; tmux -V')
+    async with trial.session(PlayEngine(look, said("Done."))) as session:
+        ran = await trial.run(session)
+    assert ran.code == 0, ran.output
+    seen = trial.rows[1].messages["new"][-1]["content"]
+    assert "loc=none token=none ctype=none" in seen and "not found" in seen, seen
+    assert "harness" not in seen.replace("PATH", ""), seen
+
+
+async def test_a_full_context_is_condensed_and_the_trial_goes_on(trial: Trial) -> None:
+    looks = [terminal(f"cat animal.txt; seq {n} {n + 600}", thinking="Which animal?") for n in range(1000, 7000, 1000)]
+    summary = said("animal.txt has a mat.", "I sum up.")
+    engine = PlayEngine(*looks, summary, FIX, said("Done."))
+    async with trial.session(engine, Caps(40, 1000, 45_000)) as session:
+        ran = await trial.run(session)
+        parts = segments(session.tree)
+    for row in trial.rows:
+        print(
+            row.seq,
+            row.kind,
+            row.status,
+            row.reason,
+            row.finish,
+            row.fate,
+            row.prompt_tokens,
+            row.drift,
+            [m["role"] for m in row.messages.get("new", [])],
+        )
+    assert (ran.code, ran.files[FILE]) == (0, AFTER), ran.output
+    calls = [row for row in trial.rows if row.kind != "rejected"]
+    assert not parts.dropped and not parts.excluded
+    assert sum(s.sampled for s in parts.segments) == sum(len(row.completion_ids) for row in calls)
