@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 import yaml
 
-from lego.errors import HarnessError
+from lego.errors import ConfigError, HarnessError
 from lego.tasks.task import DemoStep
 from lego.trajectory.messages import Message, ToolCall
+from lego.units import parse_size
 
 PLACEHOLDERS = (
     "instruction", "proxy", "socket", "token", "model", "max_turns", "max_output_tokens", "context", "temperature",
@@ -49,13 +50,15 @@ class Install:
 class Run:
     """The command. argv[0] is `python` (the runtime's own), a program of a pip or npm package, or an absolute path.
 
-    `files` are laid down before the start, by absolute path; one that begins with `#!` can be executed.
+    `files` are laid down before the start, by absolute path; one that begins with `#!` can be executed. `memory` is
+    the least that a sandbox must have for it, as people write it.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     stdin: Literal["none", "instruction"] = "none"
+    memory: str = "0"
 
 
 @dataclass(frozen=True)
@@ -290,6 +293,10 @@ def _check(spec: HarnessSpec, path: Path) -> None:
                 close = difflib.get_close_matches(name, PLACEHOLDERS, n=1)
                 hint = f"did you mean {{{close[0]}}}?" if close else f"known: {', '.join(PLACEHOLDERS)}"
                 raise fail(f"{where}: no such placeholder {{{name}}}", hint)
+    try:
+        parse_size(spec.run.memory)
+    except ConfigError as error:
+        raise fail(f"run.memory: {error.message}", error.hint) from error
     for target in spec.run.files:
         if not target.startswith("/"):
             raise fail(f"run.files: {target} must be an absolute path")

@@ -23,7 +23,7 @@ from lego.rundb.paths import run_db, run_folder
 from lego.rundb.store import Store, git_commit
 from lego.tasks.load import load_all
 from lego.tasks.task import Task
-from lego.units import parse_duration
+from lego.units import parse_duration, parse_size
 
 _PROVENANCE = ("lego", "torch", "transformers", "renderers", "podman", "numpy")
 
@@ -96,6 +96,12 @@ def open_run(loaded: Loaded) -> Run:
     train, held_out = load_all(config.tasks)
     named = {task.harness for task in (*train, *held_out) if task.harness}
     specs = {name: load_spec(name) for name in sorted({*config.harness, *named})}
+    for name, spec in specs.items():
+        if parse_size(config.sandbox.memory) < parse_size(spec.run.memory):
+            raise ConfigError(
+                f"sandbox.memory: {name} needs at least {spec.run.memory}, and is given {config.sandbox.memory}",
+                hint="it would end in the middle of a trial, and the policy would get the blame",
+            )
     store = Store.open(run_db(config.run.dir, config.run.name), lease=parse_duration(config.rollout.lease))
     with _set_up_lock(folder), store.write():
         meta.settle_config(store, flat(config), tags())

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
+import tomllib
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -79,3 +82,19 @@ def test_an_instruction_too_long_for_an_argument_is_the_tasks_fault():
         render(BASE, replace(VALUES, instruction="é" * (MAX_ARGUMENT // 2 + 1)), "t")
     assert caught.value.fault == "task"
     assert render(spec(argv=("/x",), stdin="instruction"), replace(VALUES, instruction="x" * 10**6), "t").stdin
+
+
+def test_a_file_that_says_what_runs_it_can_be_executed():
+    files = render(spec(argv=("/x",), files={"/tmp/rg": "#!/bin/sh\n", "/tmp/c": "a"}), VALUES, "t").files
+    assert (files["/tmp/rg"].mode, files["/tmp/c"].mode) == (0o755, 0o644)
+
+
+@pytest.mark.parametrize("name", ["codex", "opencode", "qwen-code"])
+def test_the_settings_of_the_shipped_harnesses_are_read_as_such(name):
+    """A brace too many would be found by the real harness alone."""
+    launch = render(load_spec(name), VALUES, "t")
+    read = {".json": json.loads, ".toml": tomllib.loads}
+    settings = [read[PurePosixPath(p).suffix](f.data.decode()) for p, f in launch.files.items() if "." in p]
+    (told,) = (json.dumps(one) for one in settings)
+    assert "4096" in told, "the context window"
+    assert ("http://127.0.0.1:4141/v1" in told) or launch.env["OPENAI_BASE_URL"] == "http://127.0.0.1:4141/v1"

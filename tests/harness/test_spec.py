@@ -72,6 +72,7 @@ def test_a_name_nobody_has_suggests_the_nearest():
         (("{pip: {x: 1.0}}", "{pip: {x: 1}, npm: {y: 2}}"), "install: pip or npm, not both", ""),
         (("{pip: {x: 1.0}}", "{suite: Debian 13, pip: {x: 1}}"), "install.suite: expected the name of a", ""),
         (("{pip: {x: 1.0}}", "{redistributable: maybe, pip: {x: 1}}"), "install.redistributable: expected true", ""),
+        (("run: {", "run: {memory: much, "), "run.memory: ", ""),
         (("run: {", "limits: {max_turns: often}\nrun: {"), "limits.max_turns: expected", ""),
         (("run: {", "run: {files: {x.json: a}, "), "run.files: x.json must be an absolute path", ""),
         (("run: {", "done: {ok: zero}\nrun: {"), "done.ok: expected a list of exit codes", ""),

@@ -6,7 +6,7 @@ import pytest
 
 from lego.config.load import Loaded
 from lego.config.schema import Config, RunSection, TaskSource, TasksSection
-from lego.errors import HarnessError
+from lego.errors import ConfigError, HarnessError
 from lego.rollout.run import Run, open_run
 from lego.rollout.settings import begin_round
 from lego.rundb import catalogue
@@ -45,6 +45,11 @@ def test_a_task_that_names_its_harness_always_runs_in_it(tmp_path: Path) -> None
         assert len(chosen) == 6 and set(chosen.values()) == {"tiny-agent", "mini-swe-agent"}
     assert set(harness_of(run, "eval", 1).values()) == {"codex"}
     run.store.close()
+
+
+def test_a_harness_that_the_sandbox_cannot_hold_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="sandbox.memory: qwen-code needs at least 1g, and is given 512m"):
+        opened(tmp_path, "qwen-code", {"tiny-agent": 1.0})
 
 
 def test_a_harness_nobody_ships_is_named_when_the_run_is_opened(tmp_path: Path) -> None:
