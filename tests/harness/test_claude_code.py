@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lego.config.schema import ImagesSection
-from lego.harness.launch import LaunchValues, render
+from lego.harness.launch import Launch, LaunchValues, render
 from lego.harness.spec import load_spec
 from lego.images.build import Builder, plan
 from lego.images.keys import base_tag
@@ -48,15 +48,19 @@ async def box(podman: Podman, runtime: Any, sockets: Path, tmp_path: Path) -> Ru
     tag = await runtime(SPEC.name)
 
     async def run(session: Session, max_turns: int = 20) -> Ran:
-        caps = session.spec.caps
-        values = LaunchValues(
-            instruction="-- Fix the animal in animal.txt.", token=session.token, model="policy", max_turns=max_turns,
-            max_output_tokens=caps.max_output_tokens, context=caps.context, temperature=1.0, workdir="/app",
-        )  # fmt: skip
-        launch = render(SPEC, values, tag)
+        launch = launched(session, tag, max_turns)
         return await run_sealed(podman, base_tag(section), launch, sockets, {"/app/animal.txt": BEFORE})
 
     return run
+
+
+def launched(session: Session, tag: str, max_turns: int = 20) -> Launch:
+    caps = session.spec.caps
+    values = LaunchValues(
+        instruction="-- Fix the animal in animal.txt.", token=session.token, model="policy", max_turns=max_turns,
+        max_output_tokens=caps.max_output_tokens, context=caps.context, temperature=1.0, workdir="/app",
+    )  # fmt: skip
+    return render(SPEC, values, tag)
 
 
 @asynccontextmanager
@@ -141,6 +145,16 @@ async def test_a_reply_cut_by_length_is_resumed_from_its_own_tokens(box: Run, so
     assert (ran.code, ran.files["/app/animal.txt"]) == (0, AFTER), ran.output
     assert [row.finish for row in rows] == ["length", "stop", "stop"]
     assert continued(engine, rows, 2) and continued(engine, rows, 3)
+
+
+async def test_it_needs_no_c_library_of_the_task_image(
+    podman: Podman, runtime: Any, bare_image: str, sockets: Path
+) -> None:
+    tag, rows = await runtime(SPEC.name), list[FinishedCall]()
+    async with proxied(PlayEngine(said("It is a mat.")), sockets, rows) as session:
+        ran = await run_sealed(podman, bare_image, launched(session, tag), sockets, {"/app/animal.txt": BEFORE})
+    assert ran.code == 0 and [row.kind for row in rows] == ["main"], ran.output
+    assert json.loads(ran.output.strip().splitlines()[-1])["result"] == "It is a mat."
 
 
 async def test_a_turn_cap_of_the_harness_ends_the_run(box: Run, sockets: Path) -> None:
