@@ -70,19 +70,40 @@ async def test_a_full_context_is_condensed_and_the_trial_goes_on(trial: Trial) -
     async with trial.session(engine, Caps(40, 1000, 45_000)) as session:
         ran = await trial.run(session)
         parts = segments(session.tree)
-    for row in trial.rows:
-        print(
-            row.seq,
-            row.kind,
-            row.status,
-            row.reason,
-            row.finish,
-            row.fate,
-            row.prompt_tokens,
-            row.drift,
-            [m["role"] for m in row.messages.get("new", [])],
-        )
     assert (ran.code, ran.files[FILE]) == (0, AFTER), ran.output
     calls = [row for row in trial.rows if row.kind != "rejected"]
     assert not parts.dropped and not parts.excluded
     assert sum(s.sampled for s in parts.segments) == sum(len(row.completion_ids) for row in calls)
+    assert [row.reason for row in trial.rows if row.kind == "rejected"] == ["context_overflow"]
+    condensed, resumed, last = calls[-3:]
+    assert condensed.kind == resumed.kind == "main" and condensed.reply["content"] == "animal.txt has a mat."
+    assert resumed.drift["how"] == "forked" and resumed.drift["spliced"] == 2, "the rounds it kept are our own ids"
+    assert "a mat" in str(resumed.messages["new"]) and last.drift == {}
+
+
+async def test_what_fails_is_asked_again_and_only_what_was_sampled_is_trained(trial: Trial) -> None:
+    look = terminal("cat animal.txt", thinking="Which animal?")
+    engine = PlayEngine(
+        Turn("", raw=look.raw, fail="out of memory"),
+        look,
+        said(""),
+        sampled("<tool_call>", '{"name": "terminal", "arguments": {"command": "' + "x" * 900),
+        FIX,
+        said("It is a cat. " * 200),
+    )
+    async with trial.session(engine, Caps(40, 400, 400_000)) as session:
+        ran = await trial.run(session)
+        parts = segments(session.tree)
+    assert (ran.code, ran.files[FILE]) == (0, AFTER), ran.output
+    assert [row.finish for row in trial.rows if row.status == 200] == ["stop", "stop", "length", "stop", "length"]
+    assert not parts.dropped and sum(s.sampled for s in parts.segments) + sum(parts.excluded.values()) == sum(
+        len(row.completion_ids) for row in trial.rows
+    )
+    assert len(parts.segments) == 1
+
+
+async def test_a_turn_cap_ends_the_run(trial: Trial) -> None:
+    engine = PlayEngine(*[terminal(f"ls {n}") for n in range(4)])
+    async with trial.session(engine) as session:
+        ran = await trial.run(session, max_turns=2)
+    assert (ran.code, len(trial.rows)) == (3, 2), ran.output
