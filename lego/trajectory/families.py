@@ -101,6 +101,12 @@ def _gemma(tokenizer: Tokenizer) -> Any:
     return GemmaRenderer(tokenizer)
 
 
+def _qwen_coder(tokenizer: Tokenizer) -> Any:
+    from lego.trajectory.qwen_coder import QwenCoderRenderer
+
+    return QwenCoderRenderer(tokenizer)
+
+
 def _gpt_oss(tokenizer: Tokenizer) -> Any:
     try:
         return _packaged("gpt-oss", conversation_start_date=DATE)(tokenizer)
@@ -175,7 +181,7 @@ _QWEN = ("<|im_start|>", "<think>", "<tool_call>")
 
 FAMILIES: dict[str, Family] = {
     "qwen3": Family(_packaged("qwen3"), _tagged(HermesReader), _QWEN),
-    "qwen3-coder": Family(_packaged("prime-qwen3"), _tagged(XmlReader), _QWEN),
+    "qwen3-coder": Family(_qwen_coder, _tagged(XmlReader), _QWEN),
     "qwen3.5": Family(_packaged("qwen3.5"), _tagged(XmlReader), _QWEN),
     "qwen3.6": Family(_packaged("qwen3.6"), _tagged(XmlReader), _QWEN),
     "llama-3": Family(_packaged("llama-3"), _llama, ("<|start_header_id|>", "<|eom_id|>")),

@@ -53,10 +53,16 @@ def _speaks(tokenizer: Tokenizer, template: str, name: str) -> bool:
     except (RenderError, TypeError, AttributeError, LookupError, RuntimeError, OSError):
         return False
     compared = 0
-    for messages, tools in _conversations(name not in FAMILIES or FAMILIES[name].shows_tools):
+    shows_tools = name not in FAMILIES or FAMILIES[name].shows_tools
+    for messages, tools in _conversations():
         turns, offered = [turn_of(message) for message in messages], tool_dicts(tools)
         try:
             text = templated_text(template, _marks(tokenizer), turns, offered, True)
+            if tools and not shows_tools:
+                # A family that hides tools is not that of a template that shows them.
+                if text != templated_text(template, _marks(tokenizer), turns, None, True):
+                    return False
+                continue
         except RenderError:
             continue
         try:
@@ -69,31 +75,27 @@ def _speaks(tokenizer: Tokenizer, template: str, name: str) -> bool:
     return compared > 0
 
 
-def _conversations(with_tools: bool) -> list[tuple[list[Message], list[Tool]]]:
+def _conversations() -> list[tuple[list[Message], list[Tool]]]:
     """What families differ in: earlier thinking, values that are no strings, several results."""
     system, ask, on = Message("system", "Be brief."), Message("user", "q"), Message("user", " on\n")
-    found: list[tuple[list[Message], list[Tool]]] = [
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "description": "x"}, "b": {"type": "boolean"}},
+        "required": ["a"],
+    }
+    tools = [Tool("t", "Does t.", schema)]
+    calls = (ToolCall("i", "t", '{"a": "1", "b": true}'), ToolCall("j", "t", '{"a": "é<", "b": null}'))
+    results = [Message("tool", "r", tool_call_id="i"), Message("tool", "s", tool_call_id="j")]
+    one = Message("assistant", "", "why", calls[:1])
+    return [
         ([ask], []),
         ([system, ask, Message("assistant", "c", "why"), on], []),
         ([ask, Message("assistant", "c"), on, Message("assistant", "d"), on], []),
+        ([system, ask], tools),
+        ([ask, one, results[0]], tools),
+        ([ask, one, results[0], Message("assistant", "so"), on], tools),
+        ([system, ask, Message("assistant", "c", "why", calls), *results], tools),
     ]
-    if with_tools:
-        schema = {
-            "type": "object",
-            "properties": {"a": {"type": "string", "description": "x"}, "b": {"type": "boolean"}},
-            "required": ["a"],
-        }
-        tools = [Tool("t", "Does t.", schema)]
-        calls = (ToolCall("i", "t", '{"a": "1", "b": true}'), ToolCall("j", "t", '{"a": "é<", "b": null}'))
-        results = [Message("tool", "r", tool_call_id="i"), Message("tool", "s", tool_call_id="j")]
-        one = Message("assistant", "", "why", calls[:1])
-        found += [
-            ([system, ask], tools),
-            ([ask, one, results[0]], tools),
-            ([ask, one, results[0], Message("assistant", "so"), on], tools),
-            ([system, ask, Message("assistant", "c", "why", calls), *results], tools),
-        ]
-    return found
 
 
 def _marks(tokenizer: Tokenizer) -> dict[str, str]:

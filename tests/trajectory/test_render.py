@@ -209,6 +209,12 @@ def test_auto_takes_the_family_that_the_template_is(tmp_path: Path) -> None:
     assert open_rendering(tokenizer(), "auto", "Qwen/Qwen3-8B").name == "qwen3"
 
 
+def test_auto_takes_no_family_without_tools_for_a_template_that_shows_them(tmp_path: Path) -> None:
+    shows = "{% if tools %}{{ tools | tojson }}{% endif %}" + CHATML
+    with pytest.raises(RenderError, match="not that of a known family"):
+        open_rendering(with_template(tmp_path, shows), "auto")
+
+
 def test_auto_says_what_to_set_where_the_template_is_no_familys(tmp_path: Path) -> None:
     with pytest.raises(RenderError, match="not that of a known family") as unknown:
         open_rendering(with_template(tmp_path, "s" + CHATML), "auto")

@@ -58,6 +58,7 @@ CASES = (
     Case("gpt-oss", "gpt-oss", thinks=True, drops=True, calls=1, role_marks=()),
     Case("deepseek-v3", "deepseek-v3", calls=3, role_marks=("<｜Assistant｜>",)),
     Case("chatml", "qwen3"),
+    Case("chatml", "smollm2"),
     Case("chatml", STAND_IN),
     Case("tiny-chatml", STAND_IN, thinks=True, calls=3),
 )
@@ -75,6 +76,10 @@ def tokenizer(vocabulary: str) -> Tokenizer:
     if vocabulary == STAND_IN:
         return _support.tokenizer()
     folder = FOLDER / vocabulary
+    if vocabulary == "smollm2":
+        folder = FOLDER.parent / "models" / vocabulary
+        if not folder.is_dir():
+            missing("smollm", f"{folder} is not there; make smollm makes it")
     if not (folder / "tokenizer.json").is_file():
         missing("tokenizers", f"no {vocabulary} in {FOLDER.name}/; python tools/tokenizers.py fetches them")
     return load_tokenizer(folder)
