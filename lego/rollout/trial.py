@@ -161,6 +161,8 @@ def _silence(rejected: Mapping[str, int], ending: Ending) -> str:
     wrong = rejected.get("wrong_token", 0)
     if wrong:
         cause = f"the harness sent a wrong API key (refused: {wrong}), where its spec should pass {{token}} on"
+    elif rejected.get("foreign"):
+        cause = f"what opened the proxy's socket is no program of the harness's (refused: {rejected['foreign']})"
     elif ending.reason == "timeout":
         cause = "the harness hung until it was killed at the deadline"
     elif ending.reason == "exit" and ending.rc == 0:
