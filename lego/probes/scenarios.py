@@ -32,14 +32,18 @@ _ROOM = 12_000
 """Tokens of context beyond the plain history's: less than all the noise."""
 
 _SUMMARY = "SUMMARY OF THE WORK SO FAR: the comparison in the named file was read; it is off by one."
-_ASKS_FOR_SUMMARY = re.compile(r"summar|compact|handoff|continuing our conversation", re.IGNORECASE)
+_ASKS_FOR_SUMMARY = re.compile("summar|handoff|snapshot", re.IGNORECASE)
+_HANDS_OVER = re.compile("picking up work from a previous|has a few questions for you", re.IGNORECASE)
+"""Questions and answers between a harness's old context and its new one, which follow the summary."""
 
 
 @dataclass(frozen=True)
 class Scenario:
     """`replies` are what the script says before it submits. `context`: the context window, from what the plain
     scenario captured; None leaves the run's. `happened`: why what the scenario is for did not come about, or "".
-    `whole`: the harness must take every turn, and end by itself as its spec says.
+    `whole`: the harness must take every turn, and end by itself as its spec says. `asides`: requests for a summary
+    are answered beside the script. `spoiled`: the reply whose call gets arguments that are no JSON, if the family
+    writes them as JSON.
     """
 
     name: str
@@ -50,18 +54,24 @@ class Scenario:
     happened: Callable[[Captured], str] = lambda captured: ""
     whole: bool = True
     asides: bool = False
+    spoiled: int = -1
 
     def script(self, task: Task, sampler: Sampler, spec: HarnessSpec, rendering: Rendering) -> list[list[int]]:
         """The completion ids of each turn: `lego.rollout.script.Script`."""
         said = [*self.replies(task, spec), *[spec.submit_turn()] * spec.script.submits]
-        return [_encode(task, reply, spec, rendering) for reply in said]
+        turns = [_encode(task, reply, spec, rendering) for reply in said]
+        if spec.script.style == "tool" and self.spoiled >= 0:
+            turns[self.spoiled] = _without_end(turns[self.spoiled], rendering)
+        return turns
 
     def aside(self, rendering: Rendering) -> Aside:
         """What answers requests that the script does not foresee: here, those for a summary."""
 
         def answer(prompt_ids: IntArray) -> Sequence[int] | None:
-            asked = _last_message(prompt_ids, rendering)
-            if not self.asides or _SUMMARY in asked or not _ASKS_FOR_SUMMARY.search(asked):
+            before, asked = _last_messages(prompt_ids, rendering)
+            # What comes of a summary holds it, and may speak of it.
+            wants = _ASKS_FOR_SUMMARY.search(asked) and _SUMMARY not in before + asked
+            if not self.asides or not (wants or _HANDS_OVER.search(asked)):
                 return None
             return rendering.encode_reply([Message("user", asked)], Message("assistant", _SUMMARY), [])
 
@@ -77,10 +87,17 @@ def _encode(task: Task, reply: Message, spec: HarnessSpec, rendering: Rendering)
         return rendering.encode_reply(before, replace(reply, reasoning=None), tools)
 
 
-def _last_message(prompt_ids: IntArray, rendering: Rendering) -> str:
-    stops = np.flatnonzero(np.isin(prompt_ids, rendering.stop_ids))
-    begin = int(stops[-2]) + 1 if len(stops) > 1 else 0
-    return rendering.decode(prompt_ids[begin : int(stops[-1]) if len(stops) else None])
+def _without_end(turn: list[int], rendering: Rendering) -> list[int]:
+    """A turn whose last call's JSON never closes, tokenised as a policy might say it."""
+    before, end, after = rendering.decode(turn).rpartition('"}}')
+    return rendering.tokenizer.encode(before + after, add_special_tokens=False) if end else turn
+
+
+def _last_messages(prompt_ids: IntArray, rendering: Rendering) -> tuple[str, str]:
+    """The last two messages of a prompt, as far as the family ends each with a stop id."""
+    ends = [0, 0, 0, *np.flatnonzero(np.isin(prompt_ids, rendering.stop_ids)).tolist()]
+    before, asked = prompt_ids[ends[-3] : ends[-2]], prompt_ids[ends[-2] : ends[-1] or None]
+    return rendering.decode(before), rendering.decode(asked)
 
 
 def _look(task: Task) -> DemoStep:
@@ -109,15 +126,15 @@ def _overflow(task: Task, spec: HarnessSpec) -> list[Message]:
 
 
 def _rough(task: Task, spec: HarnessSpec) -> list[Message]:
-    """Two calls at once; a call of a tool that is not there (in text: two commands at once, then none); after the
-    fix a reply that is longer than a reply may be."""
+    """Two calls at once; a call of a tool that is not there, one that is to be spoiled (in text: two commands at
+    once, then none); after the fix a reply that is longer than a reply may be."""
     look, fix, again = (spec.script_turn(step) for step in (_look(task), _fix(task), _try(task)))
     long = Message("assistant", "I think on. " * MAX_OUTPUT)
     if spec.script.style == "text":
         return [look, replace(look, content=f"{look.content}\n{again.content}"), Message("assistant", "Hm."), fix, long]
     both = replace(again, tool_calls=(*look.tool_calls, *again.tool_calls))
     unknown = Message("assistant", "", tool_calls=(ToolCall("", "no_such_tool", '{"command": "ls"}'),))
-    return [look, both, unknown, fix, long]
+    return [look, both, unknown, again, fix, long]
 
 
 def _compacted(captured: Captured) -> str:
@@ -142,10 +159,11 @@ SCENARIOS = (
     ),
     Scenario(
         "rough",
-        "parallel calls, a malformed call, a reply cut by its length",
+        "parallel calls, malformed calls, a reply cut by its length",
         lambda spec: True,
         _rough,
         happened=_was_cut,
         whole=False,
+        spoiled=3,
     ),
 )

@@ -51,9 +51,12 @@ def test_every_shipped_harness_can_be_told_every_scenario(name: str, rendering: 
 def test_a_rough_script_calls_twice_at_once_and_what_is_not_there(rendering: Rendering) -> None:
     spec, (task,) = load_spec("claude-code"), load_tasks(TASKS.train)
     replies = named("rough").replies(task, spec)
-    assert sorted(len(reply.tool_calls) for reply in replies) == [0, 1, 1, 1, 2]
+    assert sorted(len(reply.tool_calls) for reply in replies) == [0, 1, 1, 1, 1, 2]
     names = {call.name for reply in replies for call in reply.tool_calls}
     assert names == {spec.script.tool, "no_such_tool"}
+    turns = [rendering.parse(turn, tools_of(spec)) for turn in named("rough").script(task, "script", spec, rendering)]
+    assert [at for at, turn in enumerate(turns) if turn.malformed] == [named("rough").spoiled]
+    assert turns[3].message.tool_calls[0].name == spec.script.tool
 
 
 def test_a_request_for_a_summary_is_answered_beside_the_script(rendering: Rendering) -> None:
@@ -69,6 +72,10 @@ def test_a_request_for_a_summary_is_answered_beside_the_script(rendering: Render
     summary = rendering.parse(list(answer), []).message.content
     goes_on = Message("user", f"This goes on from a conversation; the summary is: {summary}")
     assert aside(prompt(goes_on)) is None, "what came of the summary is not asked for again"
+    told = Message("user", "The conversation was summarised. Continue.")
+    assert aside(prompt(Message("user", "What did we do?"), Message("assistant", summary), told)) is None
+    hands_over = Message("user", f"You are picking up work from a previous AI agent. Its summary: {summary}. Ask.")
+    assert aside(prompt(hands_over)) is not None
     assert named("plain").aside(rendering)(prompt(first, Message("assistant", "I look."), ask)) is None
 
 
