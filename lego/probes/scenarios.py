@@ -121,7 +121,8 @@ def _plain(task: Task, spec: HarnessSpec) -> list[Message]:
 
 
 def _overflow(task: Task, spec: HarnessSpec) -> list[Message]:
-    noise = [DemoStep(f"seq {begin} {begin + _NOISE.step - 1}", f"Noise from {begin}.") for begin in _NOISE]
+    # One line each: a harness that reads a terminal sees no more than so many lines.
+    noise = [DemoStep(f"seq -s , {begin} {begin + _NOISE.step - 1}", f"Noise from {begin}.") for begin in _NOISE]
     return [spec.script_turn(step) for step in (_look(task), *noise, _fix(task), _try(task))]
 
 
