@@ -13,6 +13,7 @@ from lego.sandbox.podman import Podman
 from lego.trajectory.segments import segments
 from tests.harness.runners import AFTER, FILE, Trial, bash_image, built
 from tests.proxy.families import END, all_trained, continued, said, sampled
+from tests.proxy.families import last as last_reply
 from tests.proxy.parts import PlayEngine, Turn
 
 pytestmark = pytest.mark.podman
@@ -34,7 +35,7 @@ FIX = terminal("sed -i 's/mat/cat/' animal.txt", thinking="A cat.")
 
 @pytest.fixture
 async def trial(podman: Podman, sockets: Path, tmp_path: Path) -> Trial:
-    return Trial(podman, SPEC, built(podman, SPEC), await bash_image(podman, tmp_path), sockets)
+    return Trial(podman, SPEC, await built(podman, SPEC, tmp_path), await bash_image(podman, tmp_path), sockets)
 
 
 async def test_thinking_parallel_calls_and_broken_ones_are_one_unbroken_segment(trial: Trial) -> None:
@@ -76,7 +77,7 @@ async def test_a_full_context_is_condensed_and_the_trial_goes_on(trial: Trial) -
     assert sum(s.sampled for s in parts.segments) == sum(len(row.completion_ids) for row in calls)
     assert [row.reason for row in trial.rows if row.kind == "rejected"] == ["context_overflow"]
     condensed, resumed, last = calls[-3:]
-    assert condensed.kind == resumed.kind == "main" and condensed.reply["content"] == "animal.txt has a mat."
+    assert condensed.kind == resumed.kind == "main" and last_reply([condensed])["content"] == "animal.txt has a mat."
     assert resumed.drift["how"] == "forked" and resumed.drift["spliced"] == 2, "the rounds it kept are our own ids"
     assert "a mat" in str(resumed.messages["new"]) and last.drift == {}
 

@@ -12,7 +12,7 @@ from lego.proxy.session import Caps
 from lego.sandbox.podman import Podman
 from lego.trajectory.segments import segments
 from tests.harness.runners import AFTER, FILE, Trial, bash_image, built
-from tests.proxy.families import all_trained, continued, said
+from tests.proxy.families import all_trained, continued, last, said
 from tests.proxy.parts import PlayEngine, Turn
 
 pytestmark = pytest.mark.podman
@@ -33,7 +33,7 @@ DONE = keys(complete=True)
 
 @pytest.fixture
 async def trial(podman: Podman, sockets: Path, tmp_path: Path) -> Trial:
-    return Trial(podman, SPEC, built(podman, SPEC), await bash_image(podman, tmp_path), sockets)
+    return Trial(podman, SPEC, await built(podman, SPEC, tmp_path), await bash_image(podman, tmp_path), sockets)
 
 
 async def test_thinking_and_broken_replies_are_one_unbroken_segment(trial: Trial) -> None:
@@ -74,7 +74,7 @@ async def test_a_full_context_is_handed_over_and_the_trial_goes_on(trial: Trial)
     assert sum(s.sampled for s in parts.segments) == sum(len(row.completion_ids) for row in calls)
     assert [row.reason for row in trial.rows if row.kind == "rejected"] == ["context_overflow"]
     summary, questions, answers, resumed = calls[6:10]
-    assert [call.reply["content"] for call in (summary, questions, answers)] == [
+    assert [last([call])["content"] for call in (summary, questions, answers)] == [
         "It is a mat.", "Which mat?", "That one.",
     ]  # fmt: skip
     assert summary.drift == answers.drift == {}, "both go on from what was sampled"
