@@ -7,6 +7,7 @@ that waits until what is being generated has ended, and the proof that follows i
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import json
 import math
@@ -259,6 +260,9 @@ class VllmEngine:
         llm, self._llm, self._proof = self._llm, None, None
         if llm is not None:
             await asyncio.to_thread(llm.shutdown)
+            # vLLM's object holds itself; left to the end of the process, it complains there.
+            del llm
+            gc.collect()
 
     async def _reload(self, policy: PolicyRef) -> None:
         try:

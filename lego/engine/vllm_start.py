@@ -17,6 +17,8 @@ def set_environment(threads: int) -> None:
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",
         "VLLM_NO_USAGE_STATS": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "PYTHONWARNINGS": "ignore::FutureWarning,ignore::UserWarning:multiprocessing.resource_tracker",
         # One process for the scheduler and the model; the CPU build would start one each.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         # By default its threads are pinned to cores, on which the sandboxes have to run as well.
