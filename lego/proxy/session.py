@@ -27,6 +27,8 @@ from lego.trajectory.prompt import HistoryPolicy
 from lego.trajectory.render import Rendering
 from lego.trajectory.tree import CallTree, Continue, Place
 
+_TOOL_LISTS = 4
+"""Remembered: those of the main thread and of some sub-agents."""
 _SHOWN = 300
 """Characters kept of the reason that a request was refused with."""
 _REJECTED_ROWS = 100
@@ -104,7 +106,7 @@ class Session:
         self.cap_reason = ""
         self.closed = False
         self.error: Exception | None = None
-        self._tools: tuple[tuple[Tool, ...], str, str] = ((), "", "")
+        self._tools: list[tuple[tuple[Tool, ...], tuple[str, str]]] = []
         self._turns = 0
         self._sampled = 0
         self._sum = Summary()
@@ -234,10 +236,12 @@ class Session:
             self._cap("tokens", f"the trial's limit of {caps.max_total_tokens} sampled tokens is reached")
 
     def tools_json(self, tools: tuple[Tool, ...]) -> tuple[str, str]:
-        """(digest, JSON text) of a request's tools; written once for as long as they stay the same."""
-        if tools != self._tools[0]:
-            self._tools = (tools, *tools_json(tools))
-        return self._tools[1:]
+        """(digest, JSON text) of a request's tools; written once for those that come again and again."""
+        known = next((written for kept, written in reversed(self._tools) if kept == tools), None)
+        if known is None:
+            known = tools_json(tools)
+            self._tools = [*self._tools[-_TOOL_LISTS + 1 :], (tools, known)]
+        return known
 
     def sampled(self, tokens: int) -> bool:
         """Count sampled tokens; False when the session's total is used up and sampling must stop."""

@@ -98,7 +98,7 @@ class History:
 
     def __init__(self) -> None:
         self._roots: dict[Hashable, _Node] = {}
-        self._tools: tuple[tuple[Tool, ...], Hashable] = ((), ())
+        self._tools: list[tuple[tuple[Tool, ...], Hashable]] = []
         self._after: dict[int, _Node] = {}
         self._replies: dict[int, Message] = {}
         self._by_ids: dict[frozenset[str], int] = {}
@@ -206,6 +206,12 @@ class History:
         end = nodes[-1]
         self._ended = [trail for trail in self._ended if end not in trail.nodes]
         walked = next((trail for trail in reversed(self._walked) if trail.messages is messages), None)
+        # Requests in flight that would have met this call, had they been walked now.
+        self._walked = [
+            trail
+            for trail in self._walked
+            if trail is not walked and end not in trail.nodes and trail.node not in nodes
+        ]
         if walked is not None:
             trail = _Trail(messages, walked.tools, walked.nodes.union(nodes), end, after, tail)
             self._ended = [*self._ended[-_TRAILS + 1 :], trail]
@@ -230,8 +236,10 @@ class History:
         return (*others, *replies)[-_EXPECTED:]
 
     def _tools_key(self, tools: Sequence[Tool]) -> Hashable:
-        """Made once for as long as the tools stay the same: they are most of many requests."""
-        if tuple(tools) != self._tools[0]:
-            key = tuple((t.name, t.description, json.dumps(t.parameters, sort_keys=True)) for t in tools)
-            self._tools = (tuple(tools), key)
-        return self._tools[1]
+        """Made once for tools that come again and again: they are most of many requests."""
+        offered = tuple(tools)
+        known = next((key for kept, key in reversed(self._tools) if kept == offered), None)
+        if known is None:
+            known = tuple((t.name, t.description, json.dumps(t.parameters, sort_keys=True)) for t in offered)
+            self._tools = [*self._tools[-_TRAILS + 1 :], (offered, known)]
+        return known

@@ -302,6 +302,17 @@ def test_a_history_of_the_same_messages_is_not_walked_again(monkeypatch: pytest.
     assert len(looked) > 20
 
 
+def test_a_call_that_ends_while_another_is_in_flight_is_seen_by_the_next() -> None:
+    tree, history = CallTree(), (SYSTEM, USER)
+    enter(tree, [*history], TWO)
+    more = (*history, TWO, ON)
+    in_flight = compose(tree, rendering("tiny-chatml"), more, TOOLS)
+    retried = enter(tree, [*history], BARE)
+    reply = replace(TWO, tool_calls=(ToolCall("j1", "bash", "{}"),))
+    in_flight.enter(tree, [5], [-1.0], "stop", reply)
+    assert tree.place((*more, reply, ON), TOOLS).superseded == (retried.id,)
+
+
 def test_ids_that_grow_keep_what_was_handed_out() -> None:
     stream = Stream(as_ids([1, 2]))
     one = stream.extend(2, [3])
