@@ -65,6 +65,7 @@ async def check(bench: Bench, harness: str, scenarios: Collection[str], images: 
         if bench.stop.asked.is_set():
             break
         reports.append(report)
+        bench.tell("   " + ("; ".join(report.failures) or f"holds ({report.seconds:.0f} s)"))
         plain = report.captured if scenario.name == "plain" else plain
     return reports
 
@@ -116,6 +117,8 @@ class _Attempt:
             problem = _words(error)
         try:
             report = await self._judged(run, forced, problem, blank)
+        except LegoError as error:
+            report = replace(blank, failures=(_words(error),))
         finally:
             run.store.close()
         return replace(report, seconds=time.monotonic() - began)
