@@ -43,7 +43,7 @@ def test_each_harness_solves_the_task_and_every_token_is_proven(podman, tmp_path
         assert report["outcome"] == "passed" and report["failures"] == []
         assert captured["calls"] == 4 and captured["sampled"] == captured["in_loss"] > 100
         assert captured["retokenised"] == 0 and 0 < captured["gap"] < 1e-4
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.glob("lego-*")) == []
 
 
 def test_ctrl_c_leaves_nothing_behind(podman, tmp_path):
@@ -54,6 +54,6 @@ def test_ctrl_c_leaves_nothing_behind(podman, tmp_path):
         process.send_signal(signal.SIGINT)
         process.communicate()
     assert process.returncode == 130
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.glob("lego-*")) == []
     query = {"all": "true", "filters": json.dumps({"label": [f"{RUN}=tiny-agent-plain"]})}
     assert podman.request("get", "/containers/json", params=query).json() == []
