@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -33,6 +34,8 @@ def command(loaded: Loaded) -> None:
     store = Store.open_read_only(run_db(section.dir, section.name))
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise StoreError("monitor needs a terminal", fault="user", hint="lego status and lego report need none")
+    # The machine belongs to the run: on a busy one, who looks waits for who works.
+    os.nice(10)
     from lego.monitor.app import MonitorApp
 
     MonitorApp(store, section.name, wanted=loaded.config.loop.rounds, originals=_originals(loaded, store)).run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -39,13 +38,12 @@ class Snapshot:
 
 
 class Feed:
-    """Reads the run for the monitor. `cpu` seconds were spent on the last refresh."""
+    """Reads the run for the monitor."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = now) -> None:
         self.store = store
         self.clock = clock
         self.curves = Curves(store)
-        self.cpu = 0.0
         self._version = -1
         self._counted: dict[int, RoundView] = {}
         self._verdict = 0
@@ -55,13 +53,10 @@ class Feed:
         return views.data_version(self.store) != self._version
 
     def refresh(self) -> Snapshot:
-        began = time.process_time()
         # Before reading: what is written meanwhile is then seen as a change next time.
         self._version = views.data_version(self.store)
         with views.snapshot(self.store):
-            found = self._read()
-        self.cpu = time.process_time() - began
-        return found
+            return self._read()
 
     def _read(self) -> Snapshot:
         store = self.store

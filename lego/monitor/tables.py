@@ -75,15 +75,24 @@ class PlainTable(DataTable[Text]):
         loose = max(width - fixed - 1, 6)
         widths = [loose if column_.width is None else column_.width for column_ in columns]
         self.clear(columns=True)
-        for column_, size in zip(columns, widths, strict=True):
-            self.add_column(_cell(column_.title, size, column_.right), width=size + 1)
+        self._add_columns(
+            [_cell(col.title, size, col.right) for col, size in zip(columns, widths, strict=True)], widths
+        )
         for row in rows:
             cells = zip(row.cells, widths, columns, strict=True)
-            self.add_row(*(_cell(text, size, col.right, row.look, col.name) for text, size, col in cells), key=row.key)
+            texts = [_cell(text, size, col.right, row.look, col.name) for text, size, col in cells]
+            self.add_row(*(texts if self.cursor_type == "cell" else [_joined(texts, widths)]), key=row.key)
         self.keys = [row.key for row in rows]
         if rows:
             self.scroll_to(y=top, animate=False, immediate=True)
-            self._put_cursor(kept, min(column, len(columns) - 1))
+            self._put_cursor(kept, min(column, len(self.columns) - 1))
+
+    def _add_columns(self, titles: Sequence[Text], widths: Sequence[int]) -> None:
+        if self.cursor_type == "cell":
+            for title, size in zip(titles, widths, strict=True):
+                self.add_column(title, width=size + 1)
+        else:
+            self.add_column(_joined(titles, widths), width=sum(widths) + len(widths))
 
     def _put_cursor(self, row: str | int | None, column: int | None = None) -> None:
         if isinstance(row, str):
@@ -121,6 +130,14 @@ class PlainTable(DataTable[Text]):
     def action_scroll_bottom(self) -> None:
         self.post_message(self.Wanted(self, "last"))
         self.cursor_coordinate = Coordinate(max(self.row_count - 1, 0), self.cursor_column)
+
+
+def _joined(texts: Sequence[Text], widths: Sequence[int]) -> Text:
+    """A row as one text. Each cell of a table is drawn on its own, which is what a table costs."""
+    line = Text(no_wrap=True)
+    for text, size in zip(texts, widths, strict=True):
+        line.append_text(text).append(" " * (size + 1 - text.cell_len))
+    return line
 
 
 def _cell(text: str, width: int, right: bool, look: str = "", name: bool = False) -> Text:

@@ -140,28 +140,27 @@ def extent(curve: Curve) -> tuple[float, float]:
     values = [value for point in curve.points for value in (point.y, point.low, point.high) if value is not None]
     low, high = min(values), max(values)
     if high - low <= _NOISE * max(abs(low), abs(high)):
-        pad = abs(low) / 100 or 1.0
-        return low - pad, high + pad
+        pad = abs(low) / 100
+        return (low - pad, high + pad) if pad else (0.0, 1.0)
     return low, high
 
 
 def labels(values: Sequence[float]) -> list[str]:
     """Numbers along an axis: as short as `number` makes them, longer only where two would read the same."""
-    digits = 4
-    found = [number(value) for value in values]
-    while len(set(found)) < len(set(values)) and digits < 17:
-        digits += 1
-        found = [f"{value:.{digits}g}" for value in values]
+    for digits in range(4, 18):
+        found = [number(value, digits) for value in values]
+        if len(set(found)) == len(set(values)):
+            break
     return found
 
 
-def number(value: float) -> str:
-    """A number as people read it: four significant digits; six decimals just below 1, where the proofs are."""
+def number(value: float, digits: int = 4) -> str:
+    """A number as people read it, to so many significant digits; six decimals just below 1, where the proofs are."""
     if 0.99 <= abs(value) < 1:
-        return f"{value:.6f}".rstrip("0").rstrip(".")
+        return f"{value:.{digits + 2}f}".rstrip("0").rstrip(".")
     if value == 0 or 1e-3 <= abs(value) < 1e6:
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-    return f"{value:.1e}"
+        return f"{value:.{digits}g}" if abs(value) < 1e4 else f"{value:,.{digits - 4}f}"
+    return f"{value:.{digits - 3}e}"
 
 
 def config_of(store: Store) -> dict[str, Any]:

@@ -34,22 +34,26 @@ figcaption { font-weight: 600; font-size: .9rem; } figcaption span { display: bl
 svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: #333; }
 .rule { stroke: #ddd; } .curve { stroke: #1f5fa8; stroke-width: 1.5; } .bar { stroke: #1f5fa8; fill: none; }
 circle { fill: #1f5fa8; }
-.grid td { text-align: center; padding: .1rem .35rem; border: 1px solid #ddd; }
+.beside { column-gap: 1.5rem; } .beside thead { display: table-header-group; break-inside: avoid; }
+.grid tr { break-inside: avoid; } .grid td { text-align: center; padding: .1rem .35rem; border: 1px solid #ddd; }
 .s0 { background: #fff; } .s1 { background: #e4f0e4; } .s2 { background: #c3e0c3; } .s3 { background: #8fc98f; }
 .s4 { background: #4f9e57; color: #fff; }
-@media print { body { margin: 0; max-width: none; font-size: 10pt; } h2 { break-after: avoid; }
+@media print { body { margin: 0; max-width: none; font-size: 10pt; } h2, h3, h3 + p { break-after: avoid; }
   tr { break-inside: avoid; } thead { display: table-header-group; } .wide { overflow: visible; }
   table { font-size: 7.5pt; } figure { width: 31%; } figcaption { font-size: 7.5pt; }
   .s1, .s2, .s3, .s4 { color: #000; background: none; } .s4 { font-weight: 700; } }
 """
+
+_NAME, _CELL = 12, 2.6
+"""Room that a task's name and a cell of the grid take, in rem: as many columns of rows as fit stand side by side."""
 
 
 def page(report: Report) -> str:
     """The whole file. Everything that was recorded is escaped; nothing in it can act."""
     sections = [
         _section("What looks wrong", _list(report.wrong) or "<p>Nothing is recognised as wrong.</p>"),
-        _section("Curves", _charts(report.curves)),
         _section("Held-out evaluations", _evals(report)),
+        _section("Curves", _charts(report.curves)),
         _section("Rounds", _rounds(report.rounds)),
         _section("Proof: what is trained is what was sampled", _proof(report.steps)),
         _section("Task grid", "".join(_grid(grid) for grid in report.grids) or _none("no round was opened")),
@@ -176,9 +180,13 @@ def _proof(steps: Sequence[Row]) -> str:
         )
         for step in steps
     ]  # fmt: skip
-    table = _table(("step", "kind", "status", *(_e(name) for name in shown)), rows, frozenset({1, 2}))
-    meanings = _list(f"{name}: {METRICS[name].definition}" for name in shown)
+    table = _table(("step", "kind", "status", *(_e(_short(name)) for name in shown)), rows, frozenset({1, 2}))
+    meanings = _list(f"{_short(name)}: {METRICS[name].definition}" for name in shown)
     return f"{table}{meanings}" if names else _none("no step that needs a proof was taken yet") + table
+
+
+def _short(metric: str) -> str:
+    return metric.rpartition("/")[2]
 
 
 def _value(value: Any) -> str:
@@ -197,7 +205,8 @@ def _grid(grid: Grid) -> str:
     return (
         f"<h3>{_e(grid.kind)} rounds</h3>"
         + _none(f"Solved of graded trials, a column a round; … where some are not graded yet.{left_out}")
-        + f'<div class="wide"><table class="grid"><thead><tr><th class="text">task</th>{heads}</tr></thead>'
+        + f'<div class="wide beside" style="column-width:{_NAME + _CELL * len(grid.rounds)}rem">'
+        + f'<table class="grid"><thead><tr><th class="text">task</th>{heads}</tr></thead>'
         + f"<tbody>{rows}</tbody></table></div>"
     )
 

@@ -7,7 +7,9 @@ from html import escape
 from lego.report.curves import Curve, Point, extent, labels, number
 
 WIDTH, HEIGHT = 420, 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 10, 28
+_RIGHT, _TOP, _BOTTOM = 12, 10, 28
+_CHARACTER = 6.5
+"""Width of one in the numbers at the left."""
 _TICKS = 6
 
 
@@ -16,22 +18,24 @@ def chart(curve: Curve) -> str:
     if not curve.points:
         return '<p class="soft">no finite value was recorded</p>'
     low, high = extent(curve)
+    heights = [low + (high - low) * at / 4 for at in range(5)]
+    numbers = labels(heights)
+    left = round(max(58, 12 + _CHARACTER * max(map(len, numbers))))
     first, last = min(point.x for point in curve.points), max(point.x for point in curve.points)
 
     def across(x: float) -> float:
         span = last - first
         share = (x - first) / span if span else 0.5
-        return round(_LEFT + 8 + share * (WIDTH - _LEFT - _RIGHT - 16), 1)
+        return round(left + 8 + share * (WIDTH - left - _RIGHT - 16), 1)
 
     def up(y: float) -> float:
         share = min(max((y - low) / (high - low), 0.0), 1.0)
         return round(HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM), 1)
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(curve.title, quote=True)}">']
-    heights = [low + (high - low) * at / 4 for at in range(5)]
-    for y, label in zip(heights, labels(heights), strict=True):
-        parts.append(f'<line class="rule" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{up(y)}" y2="{up(y)}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{up(y) + 4}" text-anchor="end">{label}</text>')
+    for y, label in zip(heights, numbers, strict=True):
+        parts.append(f'<line class="rule" x1="{left}" x2="{WIDTH - _RIGHT}" y1="{up(y)}" y2="{up(y)}"/>')
+        parts.append(f'<text x="{left - 6}" y="{up(y) + 4}" text-anchor="end">{label}</text>')
     for tick in _ticks(curve.points):
         parts.append(f'<text x="{across(tick)}" y="{HEIGHT - 12}" text-anchor="middle">{tick}</text>')
     for one, other in zip(curve.points, curve.points[1:], strict=False):

@@ -70,25 +70,30 @@ async def test_nothing_is_read_while_nothing_is_written(app: MonitorApp, monkeyp
         app.tick()
 
 
-async def test_a_costly_refresh_rests_longer(app: MonitorApp, writer: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [1000.0]
+async def test_a_costly_refresh_rests_longer(app: MonitorApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, spent, refreshed = [1000.0], [0.0], []
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
-        monkeypatch.setattr(app.feed, "clock", lambda: clock[0])
-        app._due = 0.0
-        refreshed: list[float] = []
 
         def refresh() -> None:
             refreshed.append(clock[0])
-            app.feed._version = -1
-            app.feed.cpu = 0.5
+            spent[0] += 0.3
+            # What drawing it costs, counts as well.
+            app.screen.call_after_refresh(spend)
 
+        def spend() -> None:
+            spent[0] += 0.2
+
+        monkeypatch.setattr(app.feed, "clock", lambda: clock[0])
+        monkeypatch.setattr(app.feed, "changed", lambda: True)
         monkeypatch.setattr(app, "refresh_run", refresh)
-        meta.event(writer, "x", "y")
-        for second in range(12):
+        app.cpu = lambda: spent[0]
+        app._due = 0.0
+        for second in range(0, 20, 3):
             clock[0] = 1000.0 + second
             app.tick()
-        assert refreshed == [1000.0, 1010.0]
+            await settled(pilot)
+    assert refreshed == [1000.0, 1015.0]
 
 
 async def test_a_dead_worker_is_not_shown_as_running(writer: Store) -> None:

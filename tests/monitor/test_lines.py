@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -14,6 +14,7 @@ from lego.sandbox.submission import Submission
 from tests.run_fixture import HOSTILE, patch
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=("C", "Z"), include_characters=" "), max_size=300), st.integers(12, 60))
 def test_wrapped_lines_fit_and_lose_nothing(text: str, width: int) -> None:
     out = wrap([Line(text, "bad", "  │ ", mark=True)], width)
@@ -43,6 +44,7 @@ _points = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(_points, st.integers(24, 80), st.integers(5, 30))
 def test_a_chart_has_a_dot_a_point_and_nothing_between(points: list[Point], width: int, height: int) -> None:
     curve = Curve("m", "m", "step", tuple(sorted(points, key=lambda point: point.x)))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from textual.filter import NoColor
 
 from lego.monitor.app import MonitorApp
+from lego.rundb import catalogue, rounds
+from lego.rundb.catalogue import TaskEntry
 from lego.rundb.store import Store
 from tests.monitor.conftest import seen, settled
+from tests.run_fixture import SETTINGS
 
 SCREENS = {
     "overview": [],
@@ -86,3 +90,34 @@ async def test_every_state_says_itself_in_words(app: MonitorApp) -> None:
         "infra: podman died",
     ):
         assert words in text
+
+
+async def test_a_long_name_keeps_the_end_that_tells_it_from_others(tmp_path: Path) -> None:
+    writer = Store.open(tmp_path / "run.db")
+    entries = [TaskEntry(f"a-family-with-a-long-name-{n:04d}", "train", f"l{n}", "family", "", "") for n in range(2)]
+    catalogue.register_tasks(writer, entries)
+    catalogue.add_policy(writer, parent=None, path="policies/0", digest="d", made_by="start")
+    tasks = [(entry.id, "tiny-agent") for entry in entries]
+    rounds.open_round(writer, "train", ordinal=1, policy_version=0, tasks=tasks, samples=1, settings=SETTINGS)
+    app = MonitorApp(Store.open_read_only(writer.path), "demo")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert "a-fam…-name-0000" in seen(app) and "a-fam…-name-0001" in seen(app)
+        await pilot.press("g")
+        await settled(pilot)
+        assert "a-family…-a-long-name-0001" in seen(app)
+
+
+async def test_the_foot_shows_what_the_keys_do_now(app: MonitorApp) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        feet = []
+        for keys in ([], ["slash"], ["escape"], ["slash", *"0007", "x", "enter"], ["escape"]):
+            if keys:
+                await pilot.press(*keys)
+                await settled(pilot)
+            feet.append(seen(app).splitlines()[-1].split("  "))
+    usual = [" ⏎ Open", "/ Search", "q Quit", "f Filter", "g Grid", "c Curves", "i Run", "? Help"]
+    assert feet[0] == feet[2] == feet[4] == usual
+    assert {part.strip() for part in feet[1]} == {"⏎ Search", "esc All"}
+    assert {part.strip() for part in feet[3]} == {*(part.strip() for part in usual), "esc All"}

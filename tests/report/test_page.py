@@ -103,7 +103,7 @@ def test_a_line_joins_recorded_neighbours_only() -> None:
 def test_a_single_point_and_a_flat_curve_can_be_drawn() -> None:
     for points in ((Point(3, 0.0),), (Point(1, 5.0), Point(2, 5.0))):
         low, high = extent(Curve("m", "m", "step", points))
-        assert low < points[0].y < high
+        assert low <= points[0].y < high
         assert "nan" not in chart(Curve("m", "m", "step", points))
 
 
@@ -117,6 +117,7 @@ def test_numbers_along_an_axis_differ_in_writing() -> None:
     assert labels([0.0, 0.25, 0.5]) == ["0", "0.25", "0.5"]
     assert labels([1000.01, 1000.02, 1000.03]) == ["1000.01", "1000.02", "1000.03"]
     assert labels([1.0, 1.0]) == ["1", "1"]
+    assert labels([1.0e-4, 1.075e-4, 1.15e-4, 1.225e-4]) == ["1.00e-04", "1.07e-04", "1.15e-04", "1.22e-04"]
     assert "1000.01<" in chart(Curve("m", "m", "step", (Point(1, 1000.01), Point(2, 1000.03))))
 
 
