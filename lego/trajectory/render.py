@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from jinja2 import TemplateError
+
 from lego.errors import RenderError
 from lego.trajectory.arrays import IntArray, as_ids
 from lego.trajectory.families import FAMILIES, Family, open_renderer, with_template
@@ -22,7 +24,7 @@ from lego.trajectory.whole import WholeParser
 _PROMPT_TAIL = 64
 """Ids of a prompt that can hold its generation prompt."""
 
-_REFUSALS = (ValueError, KeyError, TypeError, AttributeError, AssertionError)
+_REFUSALS = (ValueError, KeyError, TypeError, AttributeError, AssertionError, TemplateError)
 """What renderers raise for conversations that their format cannot express."""
 
 
@@ -41,9 +43,9 @@ class Rendering:
         self.family = family
         self.stop_ids: tuple[int, ...] = tuple(renderer.get_stop_token_ids())
         self._stops = frozenset(self.stop_ids)
-        ask, called = [Message("user", "x")], Message("tool", "x", name="x")
-        self._generation = self._generation_ids(ask)
-        self._generation_after_tool = self._generation_ids([*ask, Message("assistant", "x"), called])
+        ask, result = [Message("user", "x")], Message("tool", "x", name="x")
+        self._generation = self._generation_ids(ask) if family else []
+        self._generation_after_tool = self._generation_ids([*ask, Message("assistant", "x"), result]) if family else []
         # A turn that is over, after which new messages look as they do after any other.
         self._over = next((over for over in self._endings() if self._bridge(self._generation, over, ask, ())), None)
 

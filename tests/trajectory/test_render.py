@@ -224,6 +224,14 @@ def test_auto_says_what_to_set_where_the_template_is_no_familys(tmp_path: Path) 
     )
 
 
+def test_a_conversation_that_the_template_refuses_is_a_render_error(tmp_path: Path) -> None:
+    refuses = "{% if messages | length > 1 %}{{ raise_exception('too long') }}{% endif %}" + CHATML
+    r = open_rendering(with_template(tmp_path, refuses), "default")
+    assert r.render([Message("user", "go")], ())
+    with pytest.raises(RenderError, match="too long"):
+        r.render([Message("user", "go"), Message("assistant", "so"), Message("user", "on")], ())
+
+
 def test_default_renders_afresh_by_the_template_itself(tmp_path: Path) -> None:
     r = open_rendering(with_template(tmp_path, "s" + CHATML), "default")
     prompt = as_ids(r.render([Message("user", "go")], ()))

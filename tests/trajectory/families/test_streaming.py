@@ -16,7 +16,7 @@ from tests.trajectory.families._support import CASES, Case, any_id, examples, id
 from tests.trajectory.test_parse import total
 
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-CUTS = st.lists(st.integers(0, 10_000), max_size=40)
+CUTS = st.lists(st.integers(0, 10_000), max_size=40) | st.just(list(range(1000)))
 
 JSON = (
     '{"name": "bash", "arguments": {"command": "ls\\n"}}',
@@ -88,11 +88,71 @@ def grammar(case: Case) -> tuple[str, ...]:
     return by_family.get(case.family, (*TAGGED, *XML) if case.xml else ())
 
 
+OBJECTS = ('{"command": "ls"}', '{"a": [1, {"b": "}"}], "c": null}', "{}", ' {"x":\n"\u00e9 \\" `" } ', '{"a": 1', "no")
+VALUES = st.sampled_from(OBJECTS)
+NAMES = st.sampled_from(["bash", "edit", "submit", "nosuch"])
+
+
+@st.composite
+def said_calls(draw: st.DrawFn, case: Case) -> list[str]:
+    """The pieces of a reply as the family writes it: thinking, text, calls."""
+    text = st.sampled_from(["", "I look.\n\n", " a\u4f60\U0001f600 "])
+    if case.family == "llama-3":
+        both = ("parameters", ', "arguments": {"z": 0}')
+        key, more = draw(st.sampled_from([("parameters", ""), ("arguments", ""), both]))
+        return ["\n", f'{{"name": "{draw(NAMES)}", "{key}": ', draw(VALUES), more + "}", "\n"]
+    if case.family == "gpt-oss":
+        final = ["<|start|>", "assistant", "<|channel|>", "final", "<|message|>", draw(text)]
+        to = draw(
+            st.sampled_from([" to=functions.{}<|channel|>commentary json", "<|channel|>commentary to=functions.{}"])
+        )
+        call = ["<|start|>", "assistant", to.format(draw(NAMES)), "<|message|>", draw(VALUES), "<|call|>"]
+        return [draw(text), "<|end|>", *draw(st.sampled_from([final, call]))]
+    pieces = ["<think>", draw(text), "</think>"] if draw(st.booleans()) and case.family != "qwen3-coder" else []
+    pieces.append(draw(text))
+    calls = [piece for _ in range(draw(st.integers(0, 2))) for piece in draw(said_call(case))]
+    if case.family == "deepseek-v3" and calls:
+        return [*pieces, "<｜tool▁calls▁begin｜>", *calls, "<｜tool▁calls▁end｜>"]
+    return [*pieces, *calls]
+
+
+@st.composite
+def said_call(draw: st.DrawFn, case: Case) -> list[str]:
+    if case.family == "deepseek-v3":
+        body = ["```json\n", draw(VALUES), "\n", "```"] if draw(st.integers(0, 3)) else [draw(VALUES)]
+        head = ["<｜tool▁call▁begin｜>", "function", "<｜tool▁sep｜>", draw(NAMES), "\n"]
+        return [*head, *body, "<｜tool▁call▁end｜>"]
+    if case.family == "tiny-chatml":
+        return ["<tool_call>", draw(NAMES), "\n", draw(st.sampled_from(["ls -la", "", "a\n"])), "</tool_call>"]
+    if not case.xml:
+        call = ['{"name": "', draw(NAMES), '", "arguments": ', draw(VALUES), "}"]
+        return ["<tool_call>", "\n", *call, "\n", "</tool_call>"]
+    parameters: list[str] = []
+    for _ in range(draw(st.integers(0, 3))):
+        key = draw(st.sampled_from(["command", "path", "count", "other"]))
+        value = draw(st.sampled_from(["ls", " a\n\nb ", "", "12", "</", "<b>", '"q"', "[1]", "x</param", "<function"]))
+        parameters += [f"<parameter={key}>", "\n", value, "\n", "</parameter>", "\n"]
+    return ["<tool_call>", "\n", f"<function={draw(NAMES)}>", "\n", *parameters, "</function>", "\n", "</tool_call>"]
+
+
+@st.composite
+def near_calls(draw: st.DrawFn, case: Case) -> list[int]:
+    """The same, whole or with a piece or two lost, doubled, or put where it does not belong."""
+    pieces = draw(said_calls(case)) if case.calls else [draw(st.sampled_from(TEXTS))]
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        at = draw(st.integers(0, len(pieces)))
+        new = st.sampled_from([[], pieces[at : at + 1] * 2, *([piece] for piece in (*grammar(case), *TEXTS))])
+        pieces[at : at + 1] = draw(new)
+    ids = ids_of(case, "".join(pieces))
+    return ids if draw(st.integers(0, 3)) else ids[: draw(st.integers(0, len(ids)))]
+
+
 def fragments(case: Case) -> st.SearchStrategy[list[int]]:
-    """Completions a policy might sample: marks and text in any order, sound calls among them."""
+    """Completions a policy might sample: calls, calls with something wrong, and marks and text in any order."""
     written = st.sampled_from(grammar(case) or TEXTS) | st.sampled_from(TEXTS)
     pieces = written.map(lambda text: ids_of(case, text)) | any_id(case).map(lambda i: [i])
-    return st.lists(pieces, max_size=12).map(lambda parts: [token for part in parts for token in part])
+    anything = st.lists(pieces, max_size=12).map(lambda parts: [token for part in parts for token in part])
+    return near_calls(case) | near_calls(case) | anything
 
 
 def prompt_of(case: Case) -> list[int]:
