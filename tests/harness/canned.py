@@ -15,7 +15,7 @@ from typing import Any
 from lego.clock import TrialClock
 from lego.harness.launch import Launch
 from lego.sandbox.container import open_box
-from lego.sandbox.create import BoxSpec, ImageMount, Mount
+from lego.sandbox.create import BoxSpec, ImageMount, Limits, Mount
 from lego.sandbox.podman import Podman
 from lego.sandbox.seal import INSIDE
 from lego.tasks.task import File
@@ -145,12 +145,14 @@ async def run_sealed(
     sockets: Path,
     workspace: Mapping[str, bytes] | None = None,
     seconds: float = 120,
+    memory: int = Limits.memory,
 ) -> Ran:
     """Run a launch as uid 1000 in a sealed box, as a trial does."""
     laid = {path: File(data) for path, data in (workspace or {}).items()} | dict(launch.files)
     sockets.chmod(0o755)
     spec = BoxSpec(
         image=image,
+        limits=Limits(memory=memory),
         user="1000:1000",
         workdir="/app",
         workspace=laid,
