@@ -52,7 +52,8 @@ test: setup lint
 # docs/harnesses.md says what the table means; the newest one is in docs/log.md.
 harness-matrix: setup
 	OMP_NUM_THREADS=1 $(BIN)/lego check --all-harnesses --table
-	LEGO_REQUIRE=openhands,terminus-2 $(BIN)/python -m pytest tests/harness/test_openhands.py tests/harness/test_terminus.py
+	LEGO_REQUIRE=openhands,terminus-2,opencode,qwen-code $(BIN)/python -m pytest \
+		tests/harness/test_openhands.py tests/harness/test_terminus.py tests/harness/test_opencode.py tests/harness/test_qwen_code.py
 
 VLLM_VENV ?= .venv-vllm
 $(VLLM_VENV)/.installed: pyproject.toml tools/vllm.sh

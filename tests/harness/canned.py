@@ -81,7 +81,7 @@ def serve(folder: Path, answers: Sequence[Answer]) -> Iterator[Canned]:
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            events = [{"delta": {"role": "assistant"}}]
+            events: list[dict[str, Any]] = [{"delta": {"role": "assistant"}}]
             events += [{"delta": {"content": part}} for part in halves(message["content"] or "")]
             for index, call in enumerate(message.get("tool_calls", [])):
                 name = {"index": index, "id": call["id"], "function": {"name": call["function"]["name"]}}

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.podman
 
 SPEC = load_spec("claude-code")
 BEFORE, AFTER = b"a mat\n", b"a cat\n"
-Run = Callable[[Session], Any]
+Run = Callable[..., Any]
 
 
 def bash(*commands: str, thinking: str = "") -> Turn:
