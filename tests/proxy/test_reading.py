@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lego.proxy.anthropic import Anthropic
@@ -24,6 +24,7 @@ ENTRIES = st.lists(
 
 
 @pytest.mark.parametrize("dialect", [OpenAIChat(), Anthropic()])
+@settings(deadline=None)
 @given(conversations=st.lists(ENTRIES, min_size=1, max_size=9))
 def test_what_is_read_does_not_depend_on_what_was_read_before(
     dialect: Dialect, conversations: list[list[dict[str, str]]]
@@ -72,6 +73,7 @@ MESSAGES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(MESSAGES)
 def test_results_stand_in_the_order_of_the_calls_before_them_and_all_else_stays(messages: list[Message]) -> None:
     ordered = in_call_order(messages)
