@@ -149,7 +149,11 @@ async def test_a_number_opens_that_trial_and_a_wrong_one_says_so(app: MonitorApp
         await pilot.press("slash", *"34", "enter")
         await settled(pilot)
         assert isinstance(app.screen, TrialScreen) and "trial 34 · reward 0" in seen(app)
-        await pilot.press("escape", "slash", *"999", "enter")
+        await pilot.press("escape")
+        await settled(pilot)
+        await pilot.press("slash")
+        await settled(pilot)
+        await pilot.press(*"999", "enter")
         await settled(pilot)
         assert "there is no trial 999" in seen(app)
 
