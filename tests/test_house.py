@@ -32,7 +32,7 @@ BESIDE = {
 PURE = ("trajectory", "objective")
 PLAIN = {
     "__future__", "array", "collections", "dataclasses", "enum", "functools", "itertools", "jinja2", "json", "lego",
-    "math", "numpy", "re", "renderers", "torch", "typing",
+    "math", "numpy", "operator", "re", "renderers", "torch", "typing",
 }  # fmt: skip
 """What a pure package may import: nothing that reads, writes, waits, or knows the time."""
 READS_A_FOLDER = Path("lego/trajectory/tokenizer.py")

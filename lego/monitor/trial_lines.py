@@ -7,7 +7,7 @@ from typing import Any
 
 from lego.monitor.lines import Line, Look
 from lego.plain import neutral, one_line
-from lego.rundb.trial_view import readable_arguments, why
+from lego.rundb.trial_view import drift_words, readable_arguments, why
 
 _FOLD = 12
 """Rows of one message shown before it is folded."""
@@ -69,7 +69,8 @@ def _turn(turn: dict[str, Any], thinking: bool, full: bool) -> list[Line]:
     if turn["kind"] == "rejected":
         text = one_line(f"turn {turn['seq']} refused: {turn['status']} {turn['reason']}")
         return [*out, Line(text, "warn", mark=True)]
-    notes += [f"{key} {value}" for key, value in turn["drift"].items()]
+    if drift := drift_words(turn["drift"]):
+        notes.append(drift)
     parts = [f"turn {turn['seq']}", f"{turn['sampled_tokens']} tokens of {turn['prompt_tokens']} read"]
     if turn["mean_logprob"] is not None:
         parts.append(f"mean log p {turn['mean_logprob']:.3f}")

@@ -59,7 +59,7 @@ class Summary:
     """A session in numbers. Tokens are ids; seconds are wall clock.
 
     calls: requests that sampled something.  foreign: requests that the harness did not make, refused or answered.
-    rejected: how many requests were refused, by reason.
+    rejected: how many requests were refused, by reason.  overflowed: the last request was more than the context holds.
     engine_seconds: time with at least one call queued or generating (the trial clock stood still meanwhile).
     faults: replies lost to our own engine or proxy; `fault` is the last one's message ("" = none), `fault_of` whose
     fault it was by the error's own word.
@@ -73,6 +73,7 @@ class Summary:
     engine_seconds: float = 0.0
     foreign: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
+    overflowed: bool = False
     faults: int = 0
     fault: str = ""
     fault_of: Fault | Literal[""] = ""

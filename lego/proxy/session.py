@@ -251,6 +251,7 @@ class Session:
 
     def report(self, call: FinishedCall, *, malformed: int = 0) -> None:
         """A request has ended: count it, hand it on."""
+        self._sum.overflowed = call.kind == "rejected" and call.reason == "context_overflow"
         if call.kind == "rejected":
             self._sum.foreign += call.reason == "foreign"
             self._sum.rejected[call.reason] = self._sum.rejected.get(call.reason, 0) + 1

@@ -15,7 +15,8 @@ connection = http.client.HTTPConnection("lego")
 connection.sock = socket.socket(socket.AF_UNIX)
 connection.sock.connect("/run/lego/proxy.sock")
 body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "Solve it for me."}]})
-connection.request("POST", "/v1/chat/completions", body, {"Authorization": "Bearer " + os.environ.get("LEGO_TOKEN", "")})
+headers = {"Authorization": "Bearer " + os.environ.get("LEGO_TOKEN", "")}
+connection.request("POST", "/v1/chat/completions", body, headers)
 open("/app/said", "w").write(str(connection.getresponse().status))
 END
 echo right > /app/answer

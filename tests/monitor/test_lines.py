@@ -98,7 +98,7 @@ def test_a_patch_of_nothing_of_links_and_of_rubbish() -> None:
 def test_everything_a_model_or_a_tool_wrote_is_neutral() -> None:
     turn = {
         "seq": 2, "parent": 1, "kind": "main", "fate": "superseded", "finish": HOSTILE, "status": 200, "reason": "",
-        "prompt_tokens": 1, "sampled_tokens": 1, "mean_logprob": None, "drift": {"why": HOSTILE},
+        "prompt_tokens": 1, "sampled_tokens": 1, "mean_logprob": None, "drift": {"foreign": HOSTILE},
         "new_messages": [{"role": HOSTILE, "content": HOSTILE}],
         "reply": {"reasoning": HOSTILE, "content": HOSTILE, "tool_calls": [{"name": HOSTILE, "arguments": HOSTILE}]},
     }  # fmt: skip

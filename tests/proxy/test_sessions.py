@@ -76,6 +76,17 @@ async def test_a_body_beyond_a_mebibyte_is_taken_and_one_beyond_the_limit_is_not
         assert session.summary().rejected == {"too_large": 1}
 
 
+async def test_a_full_context_is_the_end_only_if_nothing_came_after_it(opened: Open) -> None:
+    async with opened(PlayEngine("a|", "b|")) as session:
+        await ask(session, [USER])
+        with pytest.raises(openai.BadRequestError):
+            await ask(session, [{"role": "user", "content": "x" * 3000}])
+        assert session.summary().overflowed
+        await ask(session, [{"role": "user", "content": "a summary"}])
+        assert not session.summary().overflowed
+        assert session.summary().rejected == {"context_overflow": 1}
+
+
 async def test_a_turn_cap_sets_the_event_and_parks_the_request_until_the_session_ends(
     opened: Open, rows: list[FinishedCall]
 ) -> None:
