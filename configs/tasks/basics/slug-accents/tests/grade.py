@@ -24,7 +24,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 LIMIT = 45.0
-TEST_LIMIT = 5
+TEST_LIMIT = 20
 CONFTEST = f"""
 import signal
 import pytest
