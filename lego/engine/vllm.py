@@ -13,7 +13,7 @@ import json
 import math
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,8 +66,8 @@ class VllmEngine:
         self._shape = ""
         self._proof: tuple[str, Proof] | None = None
         self._loaded = self._closed = False
-        self._numbers = itertools.count()
-        self._requests: set[str] = set()
+        self._names = map(str, itertools.count())
+        self._pumps: set[asyncio.Task[None]] = set()
         self._swap = asyncio.Lock()
         self._admits, self._idle = asyncio.Event(), asyncio.Event()
         self._admits.set()
@@ -78,7 +78,7 @@ class VllmEngine:
         self._counts = {"requests": 0, "prompt_tokens": 0, "sampled_tokens": 0, "reused_tokens": 0}
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Sampled, None]:
-        """Stream what is sampled after `prompt_ids`; pieces that pile up while the consumer is busy come merged."""
+        """Stream what is sampled after `prompt_ids`."""
         n, sampling = len(request.prompt_ids), request.sampling
         if n == 0 or sampling.max_tokens < 1:
             raise EngineError(f"request {request.id}: needs a prompt and max_tokens of at least 1", fault="user")
@@ -91,14 +91,11 @@ class VllmEngine:
         with self._running():
             self._counts["requests"] += 1
             self._counts["prompt_tokens"] += n
-            stream = self._sample(request.prompt_ids, sampling)
-            try:
-                async for piece, reused in stream:
+            async with aclosing(self._sample(request.prompt_ids, sampling)) as pieces:
+                async for piece, reused in pieces:
                     self._counts["sampled_tokens"] += len(piece.ids)
                     self._counts["reused_tokens"] += reused
                     yield piece
-            finally:
-                await stream.aclose()
 
     async def score(self, ids: IntArray, start: int, temperature: float = 1.0) -> FloatArray:
         """Asks the sampler itself for each position: the log-probs vLLM gives of a prompt know no temperature."""
@@ -148,8 +145,10 @@ class VllmEngine:
     async def close(self) -> None:
         """Stop; generations under way end in an EngineError. May be called again."""
         self._closed = True
-        if self._llm is not None:
-            await self._llm.abort(list(self._requests))
+        # Where a request stands in vLLM it cannot be told to end, if it has not got there yet; here it can.
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
         await self._stop()
 
     # -- admission -----------------------------------------------------------------------------------------------
@@ -192,42 +191,55 @@ class VllmEngine:
             logprobs=0,
         )
         told = False
-        async for output in self._outputs(prompt, params):
-            (piece,) = output.outputs
-            if piece.finish_reason not in _FINISHES:
-                raise EngineError(f"vLLM ended a request with {piece.finish_reason}")
-            ids = list(piece.token_ids)
-            logprobs = [at[token].logprob for token, at in zip(ids, piece.logprobs or (), strict=True)]
-            if not all(map(math.isfinite, logprobs)):
-                raise EngineError(f"policy {self.policy_version} gave a log-probability of {min(logprobs)}")
-            reused = 0 if told else output.num_cached_tokens or 0
-            told = True
-            yield Sampled(ids, logprobs, _FINISHES[piece.finish_reason]), reused
+        async with aclosing(self._outputs(prompt, params)) as outputs:
+            async for output in outputs:
+                (piece,) = output.outputs
+                if piece.finish_reason not in _FINISHES:
+                    raise EngineError(f"vLLM ended a request with {piece.finish_reason}")
+                ids = list(piece.token_ids)
+                logprobs = [at[token].logprob for token, at in zip(ids, piece.logprobs or (), strict=True)]
+                if not all(map(math.isfinite, logprobs)):
+                    raise EngineError(f"policy {self.policy_version} gave a log-probability of {min(logprobs)}")
+                reused = 0 if told else output.num_cached_tokens or 0
+                told = True
+                yield Sampled(ids, logprobs, _FINISHES[piece.finish_reason]), reused
 
     async def _score(self, prompt: IntArray, token: int, temperature: float) -> float:
         params = _params(temperature, max_tokens=1, logprob_token_ids=[token])
-        async for output in self._outputs(prompt, params):
-            for at in output.outputs[0].logprobs or ():
-                return float(at[token].logprob)
+        async with aclosing(self._outputs(prompt, params)) as outputs:
+            async for output in outputs:
+                for at in output.outputs[0].logprobs or ():
+                    return float(at[token].logprob)
         raise EngineError("vLLM gave no log-probability")
 
     async def _outputs(self, prompt: IntArray, params: Any) -> AsyncGenerator[Any, None]:
         """vLLM's outputs; closing this aborts the request."""
-        name = str(next(self._numbers))
-        stream = self._llm.generate({"prompt_token_ids": prompt.tolist()}, params, name)
-        self._requests.add(name)
+        outputs: asyncio.Queue[Any] = asyncio.Queue()
+        pump = asyncio.create_task(self._pump(prompt, params, outputs))
+        self._pumps.add(pump)
         try:
-            async for output in stream:
-                if self._closed:
-                    raise EngineError("the engine was closed")
+            while (output := await outputs.get()) is not None:
+                if isinstance(output, EngineError):
+                    raise output
                 yield output
-        except EngineError:
-            raise
-        except Exception as error:
-            raise EngineError(f"vLLM failed: {error.__cause__ or error!r}") from error
         finally:
-            self._requests.discard(name)
-            await stream.aclose()
+            self._pumps.discard(pump)
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+
+    async def _pump(self, prompt: IntArray, params: Any, outputs: asyncio.Queue[Any]) -> None:
+        """From vLLM into the queue: outputs, then None or an EngineError. vLLM aborts what is cancelled."""
+        end: EngineError | None = EngineError("the engine was closed")
+        try:
+            stream = self._llm.generate({"prompt_token_ids": prompt.tolist()}, params, next(self._names))
+            async with aclosing(stream):
+                async for output in stream:
+                    outputs.put_nowait(output)
+            end = None
+        except Exception as error:
+            end = EngineError(f"vLLM failed: {error.__cause__ or error!r}")
+        finally:
+            outputs.put_nowait(end)
 
     async def _load(self, policy: PolicyRef) -> None:
         model = await asyncio.to_thread(load_model, policy, getattr(torch, self._dtype), torch.device("cpu"))
