@@ -84,9 +84,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Done:
-    """Exit codes of a run that ended by itself, solved or not."""
+    """Exit codes of a run that ended by itself, solved or not; `turns` are those that mean nothing but out of turns."""
 
     ok: tuple[int, ...] = (0,)
+    turns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,7 @@ class _Reader:
             if not isinstance(value, bool):
                 raise self.error(f"{dotted}: expected true or false, found {value!r}")
             return value
-        if dotted == "done.ok":
+        if dotted in ("done.ok", "done.turns"):
             if not isinstance(value, list) or not all(isinstance(code, int) for code in value):
                 raise self.error(f"{dotted}: expected a list of exit codes")
             return tuple(value)

@@ -178,7 +178,9 @@ def _silence(rejected: Mapping[str, int], ending: Ending) -> str:
 def _finish(trial: Trial, site: Site, session: Session, ending: Ending, submission: Submission) -> None:
     summary = session.summary()
     how = session.cap_reason if ending.reason == "stopped" else ending.reason
-    if how == "exit" and summary.overflowed:  # a harness that made room and went on was not cut short
+    if how == "exit" and ending.rc in site.spec(trial).done.turns:
+        how = "turns"
+    elif how == "exit" and summary.overflowed:  # a harness that made room and went on was not cut short
         how = "context"
     trials.finish(
         site.run.store,

@@ -78,12 +78,13 @@ class Project:
             (folder / path).write_text(text)
         return folder
 
-    def spec(self, name: str, script: str) -> str:
+    def spec(self, name: str, script: str, **sections: Any) -> str:
         """A harness that is a shell script and knows the trial's token, as any harness does."""
         path = self.folder / f"{name}.yaml"
         run = {"argv": ["/bin/sh", "-c", script], "env": {"LEGO_TOKEN": "{token}"}}
         said = {"style": "tool", "tool": "bash", "submit": {"tool": "submit"}}
-        path.write_text(yaml.safe_dump({"name": name, "dialect": "openai_chat", "run": run, "script": said}))
+        spec = {"name": name, "dialect": "openai_chat", "run": run, "script": said, **sections}
+        path.write_text(yaml.safe_dump(spec))
         return str(path)
 
     def write(self, **sections: Mapping[str, Any]) -> None:

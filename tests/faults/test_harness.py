@@ -87,6 +87,16 @@ def test_a_prompt_beyond_the_context_ends_a_trial_as_truncated_not_as_an_error(p
     assert trial["summary"]["rejected"] == {"context_overflow": 1}
 
 
+def test_a_harness_that_stops_at_its_own_limit_is_out_of_turns(project, podman):
+    project.task("good")
+    asks = ASKS % 'os.environ["LEGO_TOKEN"].encode()'
+    short = project.spec("short", asks + "echo right > answer; exit 3", done={"ok": [0, 3], "turns": [3]})
+    project.write(harness={short: 1}, tasks={"eval": [{"source": "harbor", "path": "tasks"}]})
+    assert project.lego("eval").code == 0
+    (trial,) = project.trials()
+    assert (trial["status"], trial["fault"], trial["ending"], trial["reward"]) == ("finished", None, "turns", 1)
+
+
 def test_a_harness_that_hangs_after_a_call_is_graded_on_what_it_left(project, podman):
     project.task("good")
     project.write(
