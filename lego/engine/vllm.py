@@ -216,30 +216,27 @@ class VllmEngine:
         """vLLM's outputs; closing this aborts the request."""
         outputs: asyncio.Queue[Any] = asyncio.Queue()
         pump = asyncio.create_task(self._pump(prompt, params, outputs))
+        # Its end comes last, also where it was cancelled before it began.
+        pump.add_done_callback(outputs.put_nowait)
         self._pumps.add(pump)
         try:
-            while (output := await outputs.get()) is not None:
-                if isinstance(output, EngineError):
-                    raise output
+            while (output := await outputs.get()) is not pump:
                 yield output
+            if pump.cancelled():
+                raise EngineError("the engine was closed")
+            if error := pump.exception():
+                raise EngineError(f"vLLM failed: {error.__cause__ or error!r}") from error
         finally:
             self._pumps.discard(pump)
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
 
     async def _pump(self, prompt: IntArray, params: Any, outputs: asyncio.Queue[Any]) -> None:
-        """From vLLM into the queue: outputs, then None or an EngineError. vLLM aborts what is cancelled."""
-        end: EngineError | None = EngineError("the engine was closed")
-        try:
-            stream = self._llm.generate({"prompt_token_ids": prompt.tolist()}, params, next(self._names))
-            async with aclosing(stream):
-                async for output in stream:
-                    outputs.put_nowait(output)
-            end = None
-        except Exception as error:
-            end = EngineError(f"vLLM failed: {error.__cause__ or error!r}")
-        finally:
-            outputs.put_nowait(end)
+        """From vLLM into the queue. vLLM aborts what is cancelled."""
+        stream = self._llm.generate({"prompt_token_ids": prompt.tolist()}, params, next(self._names))
+        async with aclosing(stream):
+            async for output in stream:
+                outputs.put_nowait(output)
 
     async def _load(self, policy: PolicyRef) -> None:
         model = await asyncio.to_thread(load_model, policy, getattr(torch, self._dtype), torch.device("cpu"))
