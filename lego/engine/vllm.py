@@ -246,7 +246,8 @@ class VllmEngine:
         if self._llm is not None and (self._llm.errored or shape != self._shape):
             await self._stop()
         if self._llm is None:
-            self._llm = await asyncio.to_thread(self._start, policy.path)
+            await asyncio.to_thread(self._start, policy.path)
+            await self._llm.collective_rpc("end_with_parent")
             self._shape = shape
         else:
             await self._reload(policy)
@@ -254,10 +255,10 @@ class VllmEngine:
         self._proof = (policy.digest, await prove(model, self._reply, self._context, before))
         self.policy_version = policy.version
 
-    def _start(self, path: str) -> Any:
+    def _start(self, path: str) -> None:
         vllm_start.set_environment(self._threads)
         vllm_start.check_device(self._device)
-        return vllm_start.start(
+        self._llm = vllm_start.start(
             path,
             dtype=self._dtype,
             context=self._context,
@@ -268,6 +269,9 @@ class VllmEngine:
     async def _stop(self) -> None:
         llm, self._llm, self._proof = self._llm, None, None
         if llm is not None:
+            # It would report the end of vLLM's process as a failure.
+            if llm.output_handler is not None:
+                llm.output_handler.cancel()
             await asyncio.to_thread(llm.shutdown)
             # vLLM's object holds itself; left to the end of the process, it complains there.
             del llm

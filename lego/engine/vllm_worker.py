@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
 from typing import Any
 
 
@@ -21,3 +24,14 @@ class TakeOver:
         for module in self.model_runner.get_model().modules():
             if hasattr(module, "cpu_linear") and hasattr(module, "tie_weights"):
                 module.quant_method.process_weights_after_loading(module)
+
+    def end_with_parent(self) -> None:
+        """When lego is killed, go as well: vLLM by itself would stay, and hold its memory."""
+        parent = multiprocessing.parent_process()
+
+        def wait() -> None:
+            if parent is not None:
+                parent.join()
+                os._exit(1)
+
+        threading.Thread(target=wait, name="lego-parent", daemon=True).start()

@@ -35,8 +35,8 @@ def start(folder: Path, *harnesses: str) -> subprocess.Popen[str]:
 def test_each_harness_solves_the_task_and_every_token_is_proven(podman, tmp_path):
     with start(tmp_path, *HARNESSES) as process:
         out, err = process.communicate()
-    reports = json.loads(out)
     assert process.returncode == 0, (err, out)
+    reports = json.loads(out)
     assert [report["harness"] for report in reports] == list(HARNESSES)
     for report in reports:
         captured = report["captured"]

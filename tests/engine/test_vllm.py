@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -280,3 +284,35 @@ async def test_a_device_that_this_build_lacks_is_refused(warm: Engine, policies:
     other = opened("cpu" if torch.cuda.is_available() else "cuda")
     with pytest.raises(ConfigError, match="but this vLLM runs on"):
         await other.load(ref(policies[0]))
+
+
+async def test_a_killed_process_takes_vllm_along(warm: Engine, policies: list[Path]) -> None:
+    """`warm` only says that vLLM is here."""
+    program = (
+        "import asyncio, multiprocessing, sys\n"
+        "from lego.config.schema import EngineSection\n"
+        "from lego.engine.base import PolicyRef\n"
+        "from lego.engine.open import open_engine\n"
+        "async def main():\n"
+        "    engine = open_engine(EngineSection(kind='vllm', threads=1, cache='256m'), 1024)\n"
+        "    await engine.load(PolicyRef(0, sys.argv[1], ''))\n"
+        "    print('pids', *(child.pid for child in multiprocessing.active_children()), flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "if __name__ == '__main__':\n"
+        "    asyncio.run(main())\n"
+    )
+    script = policies[0].parent / "serve.py"
+    script.write_text(program)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, script, policies[0], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+    )
+    assert child.stdout is not None
+    async for line in child.stdout:
+        if line.startswith(b"pids"):
+            break
+    (engine_pid,) = map(int, line.split()[1:])
+    handle = os.pidfd_open(engine_pid)
+    child.kill()
+    await child.wait()
+    assert select.select([handle], [], [], 60)[0]
+    os.close(handle)

@@ -177,7 +177,7 @@ def test_a_graded_trial_that_sampled_nothing_moves_the_baseline_and_trains_nothi
     silent = play(store, round_, 0.0, recorded=[refused])
     play(store, round_, 1.0)
     config = Config()
-    config.train.objective.advantage_std = False
+    config.train.objective.advantage = "centred"
     out = assemble(store, round_, config)
     assert [(segment.trial_id != silent, segment.advantage) for segment in out.segments] == [(True, 0.5)]
     assert [(row.trial_id, row.tokens) for row in out.rows if row.dropped == "it sampled nothing"] == [(silent, 0)]
