@@ -75,7 +75,7 @@ def capture(rows: Sequence[Row], cut: Segmentation, given: Mapping[int, Forced],
         wanted.append(logprobs)
     return Captured(
         calls=len(recorded),
-        rejected=Counter(row["reason"] for row in rows if row["kind"] == "rejected"),
+        rejected=dict(Counter(row["reason"] for row in rows if row["kind"] == "rejected")),
         roots=sum(row["parent_seq"] is None for row in recorded),
         forks=sum(_is_fork(row, lengths) for row in recorded),
         drifts=sum("how" in row["drift"] for row in recorded),
@@ -87,7 +87,7 @@ def capture(rows: Sequence[Row], cut: Segmentation, given: Mapping[int, Forced],
         rerendered=sum(row["drift"].get("rerendered", 0) for row in recorded),
         superseded=sum(row["fate"] == "superseded" for row in recorded),
         longest=max((row["prompt_tokens"] for row in recorded), default=0),
-        finishes=Counter(row["finish"] for row in recorded),
+        finishes=dict(Counter(row["finish"] for row in recorded)),
         gap=_gap(cut.segments, wanted, scorer),
         broken=tuple(broken),
     )

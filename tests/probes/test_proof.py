@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from lego.engine.base import FloatArray, PolicyRef
 from lego.engine.forced import Forced
 from lego.engine.transformers import TransformersEngine
 from lego.probes.bench import make_policy
-from lego.probes.matrix import must_hold
+from lego.probes.matrix import Report, must_hold
 from lego.probes.proof import Captured, capture
 from lego.trainer.batch import TrainSegment
 from lego.trainer.step import Trainer
@@ -96,6 +97,12 @@ def test_a_sound_trial_is_counted_and_holds() -> None:
     assert (captured.sampled, captured.in_loss, captured.excluded) == (10, 7, {"auxiliary": 3})
     assert (captured.retokenised, captured.spliced, captured.rerendered, captured.gap) == (0, 1, 2, 0.0)
     assert (captured.rejected, captured.longest) == ({"context_overflow": 1}, 8)
+
+
+def test_what_was_captured_can_be_written_as_json() -> None:
+    written = json.loads(json.dumps(Report("x", "1", "plain", captured=Fake().captured()).as_json()))
+    assert written["captured"]["rejected"] == {"context_overflow": 1}
+    assert written["captured"]["finishes"] == {"stop": 4}
 
 
 def spoil(fake: Fake, what: str) -> Segmentation | None:
