@@ -245,12 +245,12 @@ class VllmEngine:
         shape = _shape(policy.path)
         if self._llm is not None and (self._llm.errored or shape != self._shape):
             await self._stop()
-        if self._llm is None:
-            await asyncio.to_thread(self._start, policy.path)
-            await self._llm.collective_rpc("end_with_parent")
-            self._shape = shape
-        else:
+        if self._llm is not None:
             await self._reload(policy)
+        else:
+            await asyncio.to_thread(self._start, policy.path)
+            self._shape = shape
+            await self._call("end_with_parent")
         before = self._proof[1] if self._proof and self._proof[0] != policy.digest else None
         self._proof = (policy.digest, await prove(model, self._reply, self._context, before))
         self.policy_version = policy.version
@@ -277,9 +277,13 @@ class VllmEngine:
             del llm
             gc.collect()
 
+    async def _call(self, method: str, *arguments: str) -> None:
+        """A method of `vllm_worker.TakeOver`."""
+        await self._llm.collective_rpc(method, args=arguments)
+
     async def _reload(self, policy: PolicyRef) -> None:
         try:
-            await self._llm.collective_rpc("take_over", args=(policy.path,))
+            await self._call("take_over", policy.path)
             emptied = await self._llm.reset_prefix_cache()
         except Exception as error:
             raise EngineError(f"vLLM cannot take over policy {policy.version} from {policy.path}: {error!r}") from error
