@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import hypothesis
 import pytest
 
 from lego.errors import LegoError
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
+
+# How long an example may take is the machine's business.
+hypothesis.settings.register_profile("lego", deadline=None)
+hypothesis.settings.load_profile("lego")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
