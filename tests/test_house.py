@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,10 @@ def test_pure_packages_do_no_input_or_output(module: Path) -> None:
 @pytest.mark.parametrize("module", MODULES, ids=str)
 def test_modules_are_small(module: Path) -> None:
     assert len((ROOT / module).read_text().splitlines()) <= LINES
+
+
+def test_no_tool_has_the_name_of_a_package() -> None:
+    """A script's own folder comes first where it imports: `tools/tokenizers.py` once hid the library of that name."""
+    names = {path.stem for path in (ROOT / "tools").glob("*.py")}
+    installed = {name.split(".")[0] for name in packages_distributions()}
+    assert not names & (installed | set(sys.stdlib_module_names))

