@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lego.errors import TaskError
+from lego.tasks import overlay
 from lego.tasks.harbor_toml import Artifact, LegoMetadata, TaskToml
 from lego.tasks.task import DEFAULT_PROTECTED, DemoStep, Environment, File, Task, Tree
 
@@ -114,7 +115,7 @@ def _lego_metadata(folder: Path, toml: TaskToml) -> LegoMetadata:
 
 def _environment(folder: Path, toml: TaskToml, lego: LegoMetadata, host_env: Mapping[str, str]) -> Environment:
     env = toml.environment
-    context = _tree(folder / "environment")
+    context: Tree = _tree(folder / "environment")
     if "Dockerfile" not in context and not env.docker_image:
         raise TaskError(f"{folder}: environment/Dockerfile is missing, and task.toml names no docker_image")
     workdir = env.workdir or ""
@@ -123,9 +124,16 @@ def _environment(folder: Path, toml: TaskToml, lego: LegoMetadata, host_env: Map
     if roots and not lego.roots:
         agent_dir = workdir or _dockerfile_workdir(context)
         roots = [agent_dir, *roots] if agent_dir else roots
+    workspace: Tree = {}
+    if lego.stage:
+        try:
+            context, workspace = overlay.split(context, lego.stage, lego.over, workdir)
+        except ValueError as error:
+            raise TaskError(f"{folder / 'task.toml'}: metadata.lego: {error}") from error
     return Environment(
         context=context,
         image=env.docker_image or "",
+        workspace=workspace,
         workdir=workdir,
         roots=tuple(dict.fromkeys(roots)),
         env=_variables(folder, "environment.env", env.env, host_env),

@@ -75,11 +75,14 @@ class Package(_Section):
 
 class LegoMetadata(_Section):
     """`[metadata.lego]`: what lego needs and Harbor has no word for. `roots` are the absolute paths whose changes
-    are submitted; `protected` replaces the default list of paths that a submission may not change."""
+    are submitted; `protected` replaces the default list of paths that a submission may not change. `stage` is the stage
+    of the Dockerfile that is built, and `over` what is laid over it at the start (see lego.tasks.overlay)."""
 
     model_config = ConfigDict(extra="forbid")
     roots: list[str] = []
     protected: list[str] | None = None
+    stage: str = ""
+    over: list[str] = []
 
 
 class TaskToml(_Section):
