@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
+import uvloop
 
 from lego.config.load import Loaded
 from lego.errors import TaskError
 from lego.tasks.load import load_all
 from lego.tasks.task import Task
 from lego.tasks.validate import warnings
-from stages._common import config_options, print_json
+from stages._common import config_options, json_option, print_json
 
 
 @click.group()
@@ -61,6 +64,29 @@ def validate(loaded: Loaded, as_json: bool) -> None:
         )
     if problems:
         sys.exit(1)
+
+
+@command.command()
+@click.argument("targets", nargs=-1, required=True, metavar="PACKAGE==VERSION|PATH...")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder for the tasks.")
+@click.option("--count", type=click.IntRange(1), default=25, show_default=True, help="Tasks to make of each target.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides which bugs, and in which order.")
+@click.option("--jobs", type=click.IntRange(1), help="Containers that try bugs at once. [default: one a core]")
+@click.option("--with", "requirements", multiple=True, metavar="PACKAGE", help="What the tests need besides.")
+@click.option("-c", "--config", metavar="CONFIG", help="A run's config, for its images and sandbox sections.")
+@json_option
+def inject(
+    targets: tuple[str, ...], out: Path, count: int, seed: int, jobs: int | None, requirements: tuple[str, ...],
+    config: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Make tasks by putting bugs into projects that have tests: packages by their sdists, or folders.
+
+    Each bug is tried out in a sandbox: tests that passed fail, the others go on passing, the way back is proven. Ended
+    by a kill, the same command goes on where it was.
+    """
+    from stages._inject import inject as work
+
+    uvloop.run(work(targets, out, count, seed, jobs or os.cpu_count() or 1, requirements, config, as_json))
 
 
 def _row(task: Task, use: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ FLOORS = [
     {"tasks", "rundb"},
     {"engine", "sandbox", "images", "harness"},
     {"proxy", "verifier"},
-    {"rollout", "trainer"},
+    {"rollout", "trainer", "inject"},
     {"monitor", "report", "probes"},
     {"stages"},
 ]

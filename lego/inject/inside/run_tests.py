@@ -1,0 +1,196 @@
+"""Runs a project's tests with pytest and writes one line of JSON a test to a descriptor.
+
+    run_tests.py < ASK
+
+Brought into the sandbox, by the grader of a task and by the search for bugs alike, so that what was measured is what
+is graded. Needs pytest, and coverage where the ask wants it; nothing of the project's own settings is read.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+
+DETAIL = 600
+"""Characters of one text about a failure."""
+
+
+class Reporter:
+    """A pytest plug-in: keeps the named tests alone, limits each in time, says what became of it."""
+
+    def __init__(self, ask, out, coverage):
+        self.ask, self.out, self.coverage = ask, out, coverage
+        self.names = None if ask.get("names") is None else set(ask["names"])
+        self.now, self.homes, self.compared = {}, {}, None
+
+    def say(self, **record):
+        data = json.dumps(record).encode() + b"\n"
+        while data:
+            data = data[os.write(self.out, data) :]
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            text = str(getattr(report.longrepr, "longrepr", report.longrepr))
+            errors = [line for line in text.splitlines() if line.startswith("E  ")] or text.splitlines()[-1:]
+            self.say(uncollected=report.nodeid, why=errors[-1].removeprefix("E").strip()[:DETAIL] if errors else "")
+
+    def pytest_collection_modifyitems(self, config, items):
+        if self.names is not None:
+            left = [item for item in items if item.nodeid not in self.names]
+            items[:] = [item for item in items if item.nodeid in self.names]
+            config.hook.pytest_deselected(items=left)
+        if self.ask.get("detail"):
+            for item in items:
+                self.homes[item.nodeid] = home(item, self.ask["app"])
+
+    def pytest_runtest_logstart(self, nodeid):
+        self.now = {"id": nodeid, "outcome": "passed", "seconds": 0.0}
+        self.compared = None
+        if self.coverage is not None:
+            self.coverage.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report):
+        self.now["seconds"] = round(self.now["seconds"] + report.duration, 4)
+        outcome = self.now["outcome"]
+        if report.failed:
+            outcome = "failed" if report.when == "call" and outcome != "error" else "error"
+        elif outcome == "passed" and hasattr(report, "wasxfail"):
+            outcome = "xfailed" if report.skipped else "xpassed"
+        elif outcome == "passed" and report.skipped:
+            outcome = "skipped"
+        self.now["outcome"] = outcome
+        if report.failed and "failure" not in self.now and getattr(report, "said", None):
+            self.now["failure"] = report.said
+
+    def pytest_runtest_logfinish(self, nodeid):
+        if self.coverage is not None:
+            self.coverage.switch_context("")
+        if nodeid in self.homes:
+            self.now["home"] = self.homes[nodeid]
+        self.say(**self.now)
+
+    def pytest_assertrepr_compare(self, op, left, right):
+        with contextlib.suppress(Exception):
+            self.compared = [op, repr(left)[:DETAIL], repr(right)[:DETAIL]]
+
+    @contextlib.contextmanager
+    def limited(self):
+        def stop(*_):
+            raise TimeoutError(f"more than {self.ask['limit']} s")
+
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, self.ask["limit"])
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def plugin(pytest, ask, out, coverage):
+    class Hooks(Reporter):
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_setup(self, item):
+            with self.limited():
+                return (yield)
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_call(self, item):
+            with self.limited():
+                return (yield)
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_teardown(self, item):
+            with self.limited():
+                return (yield)
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_makereport(self, item, call):
+            report = yield
+            if ask.get("detail") and report.failed and call.excinfo is not None:
+                with contextlib.suppress(Exception):
+                    report.said = failure(call.excinfo, item, self.compared)
+            return report
+
+    return Hooks(ask, out, coverage)
+
+
+def home(item, app):
+    """[file, dotted name] of the function that a test is written as; it may be one of a class elsewhere."""
+    function = getattr(item, "function", None)
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    return [os.path.relpath(code.co_filename, app), function.__qualname__]
+
+
+def failure(excinfo, item, compared):
+    """What a failed test shows: the exception, the values compared, the test's own statement."""
+    statement = ""
+    own = str(item.path)
+    for entry in excinfo.traceback:
+        if str(entry.path) == own or "/test" in str(entry.path):
+            statement = str(entry.statement)
+    inside = excinfo.traceback[-1]
+    return {
+        "type": excinfo.type.__name__,
+        "message": str(excinfo.value)[:DETAIL],
+        "compared": compared,
+        "statement": statement[:DETAIL],
+        "raised_in_test": str(inside.path) == own
+        or "/_pytest/" in str(inside.path)
+        or "/unittest/" in str(inside.path),
+    }
+
+
+def lines_by_test(coverage, app):
+    """File -> line -> numbers of the tests that ran it, and the tests by number."""
+    data = coverage.get_data()
+    numbers, files = {}, {}
+    for path in data.measured_files():
+        lines = {}
+        for line, names in data.contexts_by_lineno(path).items():
+            found = [numbers.setdefault(name, len(numbers)) for name in names if name]
+            if found:
+                lines[line] = sorted(found)
+        if lines:
+            files[os.path.relpath(path, app)] = lines
+    return files, list(numbers)
+
+
+def run(ask, out):
+    """Run what `ask` describes; `out` is a descriptor for the lines. Returns pytest's exit code.
+
+    ask: app (folder of the project), settings (a pytest.ini), files (given to pytest), names (test ids, or null for
+    all), limit (seconds a test), scratch (a folder that may be written), detail, coverage, plugins.
+    """
+    import pytest
+
+    os.chdir(ask["app"])
+    coverage = None
+    if ask.get("coverage"):
+        from coverage import Coverage
+
+        coverage = Coverage(data_file=None, source=[ask["app"]], config_file=False, messages=False)
+    args = ["-c", ask["settings"], "--rootdir", ask["app"], "--confcutdir", ask["app"], "-q", "--color=no"]
+    args += ["-p", "no:cacheprovider", "--continue-on-collection-errors", f"--basetemp={ask['scratch']}/tmp"]
+    args += [word for name in ask.get("plugins", ()) for word in ("-p", name)]
+    args += ["--tb=native"] if not ask.get("detail") else []
+    if coverage is not None:
+        coverage.start()
+    reporter = plugin(pytest, ask, out, coverage)
+    code = int(pytest.main([*args, *ask["files"]], plugins=[reporter]))
+    if coverage is not None:
+        coverage.stop()
+        files, tests = lines_by_test(coverage, ask["app"])
+        reporter.say(lines=files, tests=tests)
+    reporter.say(ended=code)
+    return code
+
+
+if __name__ == "__main__":
+    asked = json.loads(sys.stdin.read())
+    sys.exit(run(asked, asked["out"]))
