@@ -40,7 +40,8 @@ class Entry:
 @dataclass(frozen=True)
 class ChangesJob:
     """Read what changed under `roots`; `skip` are absolute paths left out. Files over `file_cap` bytes, and files
-    after `total_cap` bytes in all, come without data and are named in Changes.oversize."""
+    after `total_cap` bytes in all, come without data and are named in Changes.oversize. What the image had comes along
+    up to `original_cap` bytes a file and `originals_cap` in all."""
 
     merged: str
     upper: str
@@ -50,12 +51,17 @@ class ChangesJob:
     skip: frozenset[str] = frozenset()
     file_cap: int = 16 << 20
     total_cap: int = 64 << 20
+    original_cap: int = 1 << 20
+    originals_cap: int = 16 << 20
 
 
 @dataclass
 class Changes:
+    """`originals`: the image's files and links that are others now, or gone, by path; too large ones are left out."""
+
     entries: list[Entry] = field(default_factory=list)
     oversize: list[str] = field(default_factory=list)
+    originals: dict[str, Entry] = field(default_factory=dict)
 
 
 def changes(job: ChangesJob) -> Changes:
@@ -99,6 +105,7 @@ def _visit(
     if stat.S_ISLNK(info.st_mode):
         target = os.fsencode(os.readlink(merged))
         found.entries.append(Entry(path, "link", 0o777, target, *ids, existed=existed))
+        _keep_original(job, path, found)
     elif stat.S_ISREG(info.st_mode):
         size = os.lstat(merged).st_size
         if size > job.file_cap or size > budget[0]:
@@ -108,6 +115,7 @@ def _visit(
             data = file.read(job.file_cap)
         budget[0] -= len(data)
         found.entries.append(Entry(path, "file", mode, data, *ids, existed=existed))
+        _keep_original(job, path, found)
     elif stat.S_ISDIR(info.st_mode):
         existed = lower is not None and stat.S_ISDIR(lower)
         found.entries.append(Entry(path, "dir", mode, b"", *ids, existed=existed))
@@ -139,6 +147,20 @@ def _deleted(job: ChangesJob, path: str, found: Changes) -> None:
         for name in _lower_names(job.lowers, path):
             _deleted(job, f"{path}/{name}", found)
     found.entries.append(Entry(path, "deleted", existed=True))
+    _keep_original(job, path, found)
+
+
+def _keep_original(job: ChangesJob, path: str, found: Changes) -> None:
+    at = next((at for at, hidden in _lower_places(job.lowers, path) if at is not None or hidden), None)
+    if at is None:
+        return
+    info = at.lstat()
+    if stat.S_ISLNK(info.st_mode):
+        found.originals[path] = Entry(path, "link", 0o777, os.fsencode(os.readlink(at)))
+    elif stat.S_ISREG(info.st_mode) and info.st_size <= job.original_cap:
+        room = job.originals_cap - sum(len(entry.data) for entry in found.originals.values())
+        if info.st_size <= room:
+            found.originals[path] = Entry(path, "file", stat.S_IMODE(info.st_mode), at.read_bytes())
 
 
 def _marked(path: str, names: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from pathspec import GitIgnoreSpec
 
@@ -77,7 +77,9 @@ _OUTSIDE = frozenset(
         "/.containerenv",
     )
 )
-_VERSION = 1
+_VERSION = 2
+_READABLE = (1, 2)
+_LARGEST_LAID = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -91,29 +93,26 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Submission:
-    """`entries` in the order they are laid; `dropped` sorted by path. Equal submissions have equal bytes."""
+    """`entries` in the order they are laid; `dropped` sorted by path. `originals`: what the pristine state has in the
+    place of entries, files and links of moderate size alone. Equal submissions have equal bytes."""
 
     roots: tuple[str, ...]
     entries: tuple[Entry, ...] = ()
     dropped: tuple[Dropped, ...] = ()
+    originals: tuple[Entry, ...] = ()
 
     @cached_property
-    def _content(self) -> bytes:
-        index = {
-            "version": _VERSION,
+    def _content(self) -> dict[str, object]:
+        return {
             "roots": [_name(root) for root in self.roots],
-            "entries": [
-                [_name(e.path), e.kind, e.mode, e.uid, e.gid, e.existed, base64.b64encode(e.data).decode()]
-                for e in self.entries
-            ],
+            "entries": [_row(entry) for entry in self.entries],
             "dropped": [[_name(d.path), d.reason, d.how] for d in self.dropped],
         }
-        return json.dumps(index, separators=(",", ":")).encode()
 
     @property
     def digest(self) -> str:
         """sha256 hex over roots, entries and dropped."""
-        return hashlib.sha256(self._content).hexdigest()
+        return hashlib.sha256(_compact(self._content)).hexdigest()
 
     @property
     def empty(self) -> bool:
@@ -132,7 +131,9 @@ class Submission:
         """Compressed and self-describing; the same submission gives the same bytes."""
         buffer = io.BytesIO()
         with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=6, mtime=0) as out:
-            out.write(self._content)
+            out.write(
+                _compact({"version": _VERSION, **self._content, "originals": [_row(each) for each in self.originals]})
+            )
         return buffer.getvalue()
 
     @classmethod
@@ -140,14 +141,15 @@ class Submission:
         """The inverse of to_bytes. Raises SandboxError on anything else."""
         try:
             index = json.loads(gzip.decompress(data))
-            if index["version"] != _VERSION:
+            if index["version"] not in _READABLE:
                 raise SandboxError(f"the stored submission has version {index['version']}, not {_VERSION}")
-            entries = tuple(
-                Entry(_path(p), kind, mode, base64.b64decode(content), uid, gid, existed)
-                for p, kind, mode, uid, gid, existed, content in index["entries"]
-            )
             dropped = tuple(Dropped(_path(p), reason, how) for p, reason, how in index["dropped"])
-            return cls(tuple(_path(root) for root in index["roots"]), entries, dropped)
+            return cls(
+                tuple(_path(root) for root in index["roots"]),
+                tuple(map(_entry, index["entries"])),
+                dropped,
+                tuple(map(_entry, index.get("originals", ()))),
+            )
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
             raise SandboxError(f"the stored submission cannot be read: {error}") from error
 
@@ -180,7 +182,18 @@ async def collect(
     for path in found.oversize:
         sieve.drop(path, "too large", "modified")
     sieve.missing({entry.path for entry in found.entries} | set(found.oversize))
-    return Submission(tuple(roots), tuple(sieve.kept), tuple(sorted(sieve.dropped, key=lambda drop: drop.path)))
+    originals = found.originals | {
+        path: Entry(path, "file", file.mode, file.data)
+        for path, file in box.laid.items()
+        if len(file.data) <= _LARGEST_LAID
+    }
+    kept = {entry.path for entry in sieve.kept if entry.kind != "dir"}
+    return Submission(
+        tuple(roots),
+        tuple(sieve.kept),
+        tuple(sorted(sieve.dropped, key=lambda drop: drop.path)),
+        tuple(originals[path] for path in sorted(kept & originals.keys())),
+    )
 
 
 class _Sieve:
@@ -262,6 +275,20 @@ def _folders(path: str) -> list[str]:
 
 def _under(path: str, root: str) -> bool:
     return root == "/" or path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _compact(index: object) -> bytes:
+    return json.dumps(index, separators=(",", ":")).encode()
+
+
+def _row(entry: Entry) -> list[object]:
+    content = base64.b64encode(entry.data).decode()
+    return [_name(entry.path), entry.kind, entry.mode, entry.uid, entry.gid, entry.existed, content]
+
+
+def _entry(row: list[Any]) -> Entry:
+    path, kind, mode, uid, gid, existed, content = row
+    return Entry(_path(path), kind, mode, base64.b64decode(content), uid, gid, existed)
 
 
 def _name(path: str) -> str:

@@ -20,8 +20,10 @@ from lego.sandbox.podman import Podman
 from lego.sandbox.submission import Submission, collect, task_roots
 from lego.tasks.task import File, Task, Tree
 from lego.verifier.graders import REWARD_JSON, REWARD_TEXT, TEST_LOG, TRUST, read_reward
-from lego.verifier.tamper import findings
+from lego.verifier.reaches import reaches
+from lego.verifier.tamper import findings, forged, runtime
 from lego.verifier.verdict import Outcome, Verdict
+from lego.verifier.witness import Seen, Witness
 
 _LOG_CAP = 1 << 20
 # Enough for a test.sh to run the code under test as another user than the one that writes the reward.
@@ -45,12 +47,13 @@ Candidate = Submission | Oracle | Nothing
 
 @dataclass(frozen=True)
 class _Run:
-    """One run of the tests: `reward` None where they gave none, and `why`."""
+    """One run of the tests: `reward` None where they gave none, and `why`. `seen`: what it showed from beside."""
 
     reward: float | None
     why: str
     ending: Ending
     log: bytes
+    seen: Seen
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -62,15 +65,17 @@ async def verify(
     limits: Limits,
     timeout: float | None = None,
     *,
+    known: Seen | None = None,
     run_id: str = "",
     trial: str = "",
 ) -> Verdict:
     """Grade a submission by the task's hidden tests in a fresh container without network.
 
-    `timeout` in seconds of wall clock; None means what the task says. Infrastructure faults come back as outcome
-    `error` with no reward; so does a submission without reward when the control shows that the task is at fault.
-    An Oracle's detail says which paths it `changed`. Raises VerifierError where the task has no solution and Oracle
-    was asked for.
+    `timeout` in seconds of wall clock; None means what the task says. `known`: what was seen when the tests passed with
+    the task's own solution; where it is not known and a paying run looks odd, the solution is run now to compare, and
+    detail["gold_seen"] is what that showed. Infrastructure faults come back as outcome `error` with no reward; so does
+    a submission without reward when the control shows that the task is at fault. An Oracle's detail says which paths it
+    `changed`. Raises VerifierError where the task has no solution and Oracle was asked for.
     """
     begun = time.monotonic()
     bench = _Bench(podman, task, image, limits, timeout or task.verifier_timeout, run_id, trial)
@@ -79,6 +84,11 @@ async def verify(
         run = await bench.tests(submission)
         controlled = run.reward is None and run.ending.reason != "lost"
         control = await bench.control() if controlled else None
+        watched = isinstance(candidate, Submission)
+        found = runtime(run.seen, run.reward, known) if watched else ()
+        if found and known is None:
+            known = await bench.gold_seen()
+            found = runtime(run.seen, run.reward, known)
     except SandboxError as error:
         return Verdict(
             "error",
@@ -90,7 +100,15 @@ async def verify(
     verdict = _judge(run, controlled, control)
     if isinstance(candidate, Oracle):
         verdict.detail["changed"] = sorted(submission.paths())
-    return replace(verdict, tamper=findings(submission), trust=TRUST, log=run.log, seconds=time.monotonic() - begun)
+    if not watched:
+        return replace(verdict, trust=TRUST, log=run.log, seconds=time.monotonic() - begun)
+    if known is not None and found:
+        verdict.detail["gold_seen"] = known.as_dict()
+    why = forged(found)
+    if why:
+        verdict = Verdict("broken", 0.0, {**verdict.detail, "reason": f"the tests gave {run.reward:g}, but {why}"})
+    tamper = (*findings(submission), *reaches(submission), *found)
+    return replace(verdict, tamper=tamper, trust=TRUST, log=run.log, seconds=time.monotonic() - begun)
 
 
 async def _submission(bench: _Bench, candidate: Candidate) -> Submission:
@@ -139,19 +157,34 @@ class _Bench:
             box.put(_under("/tests", task.tests, "test.sh"))
             box.lay([Entry(path, "deleted") for path in (REWARD_JSON, REWARD_TEXT, TEST_LOG)])
             box.lay([Entry(path, "dir", 0o777) for path in ("/logs/verifier", "/logs/agent", "/logs/artifacts")])
-            env = {"PYTHONPYCACHEPREFIX": _PYCACHE, **task.verifier_env}
-            command = ["/bin/sh", "-c", f"exec /tests/test.sh > {TEST_LOG} 2>&1"]
+            witness = Witness()
+            box.lay(witness.entries())
+            env = {"PYTHONPYCACHEPREFIX": _PYCACHE, **task.verifier_env, **witness.env(self._python_path())}
+            command = witness.command("/tests/test.sh", TEST_LOG)
             ending = await box.run(command, env=env, clock=TrialClock(self._timeout), output_limit=64 << 10)
-            files = await box.read([REWARD_JSON, REWARD_TEXT, TEST_LOG], _LOG_CAP)
+            files = await box.read([REWARD_JSON, REWARD_TEXT, TEST_LOG, witness.report], _LOG_CAP)
         reward = read_reward(files)
+        seen = witness.read(ending.stdout, files[witness.report])
         detail: dict[str, Any] = {"rc": ending.rc, "ending": ending.reason, **dict(ending.evidence)}
+        detail["seen"] = seen.as_dict()
         if reward.parts:
             detail["parts"] = dict(reward.parts)
         log = files[TEST_LOG] or ending.stdout + ending.stderr
         # A hang is no verdict, even if some reward was written before it: the tests were not done.
         if ending.reason != "exit":
-            return _Run(None, f"the tests did not end by themselves: {ending.reason}", ending, log, detail)
-        return _Run(reward.value, reward.why, ending, log, detail)
+            return _Run(None, f"the tests did not end by themselves: {ending.reason}", ending, log, seen, detail)
+        # So is a test.sh that was killed, whatever it, or its killer, had written by then.
+        if seen.rc is None:
+            return _Run(None, "the tests did not end by themselves: test.sh was killed", ending, log, seen, detail)
+        return _Run(reward.value, reward.why, ending, log, seen, detail)
+
+    def _python_path(self) -> str:
+        """PYTHONPATH as the task's tests would have it."""
+        task, name = self._task, "PYTHONPATH"
+        for source in (task.verifier_env, task.environment.env, self._podman.image(self._image).env):
+            if name in source:
+                return source[name]
+        return ""
 
     def nothing(self) -> Submission:
         return Submission(task_roots(self._podman, self._task, self._image))
@@ -163,6 +196,16 @@ class _Bench:
         except VerifierError as error:
             return error.message
         return run.why if run.reward is None else None
+
+    async def gold_seen(self) -> Seen | None:
+        """What the tests show when they pay for the task's own solution; None where there is none, or they do not."""
+        if not self._task.solution:
+            return None
+        try:
+            run = await self.tests(await self.gold())
+        except VerifierError:
+            return None
+        return run.seen if run.reward is not None and run.reward >= 1.0 else None
 
     def _spec(self, user: str, kind: str, capabilities: Sequence[str] = ()) -> BoxSpec:
         environment = self._task.environment
