@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lego.errors import TaskError
+from lego.errors import LegoError
 from stages._common import print_json, progress
 
 
@@ -37,7 +37,7 @@ async def inject(
         parse_size(sandbox.memory), sandbox.pids, sandbox.cpus, parse_size(sandbox.disk), parse_size(sandbox.disk)
     )
     made: list[Made] = []
-    failed: list[TaskError] = []
+    failed: list[LegoError] = []
     with Podman.open(podman_settings(settings)) as podman:
         await podman.call(reaper.sweep, podman)
         async with stop_on_signals(say) as stop:
@@ -61,7 +61,7 @@ async def inject(
                         break
                     try:
                         made.append(running.result())
-                    except TaskError as error:
+                    except LegoError as error:
                         if len(targets) == 1 or error.fault == "infra":
                             raise
                         failed.append(error)

@@ -19,7 +19,7 @@ from lego.errors import GateError, LegoError, StoreError
 COMMANDS: dict[str, str] = {
     "init": "Write a commented config for your model, harness and tasks.",
     "check": "Probe this machine, the sandbox, the engine and each harness.",
-    "tasks": "List and validate tasks.",
+    "tasks": "List, validate, filter and make tasks.",
     "build-images": "Build the images of the tasks and harnesses.",
     "rollout": "Run the trials of the open round.",
     "verify": "Grade what the trials left, each in a fresh container.",

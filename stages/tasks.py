@@ -1,9 +1,10 @@
-"""`lego tasks`: what a config's tasks are, and whether they are sound as far as reading them tells."""
+"""`lego tasks`: what a config's tasks are, whether they are sound, which are worth training on, and new ones."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,20 @@ import click
 import uvloop
 
 from lego.config.load import Loaded
-from lego.errors import TaskError
+from lego.errors import ConfigError, TaskError
+from lego.rundb import verdicts
+from lego.rundb.paths import run_db
+from lego.rundb.store import Store
 from lego.tasks.load import load_all
 from lego.tasks.task import Task
 from lego.tasks.validate import warnings
 from stages._common import config_options, json_option, print_json
+from stages.verify import check_oracle
 
 
 @click.group()
 def command() -> None:
-    """List a config's tasks, or check how they are written."""
+    """List a config's tasks, check them, choose among them, or make new ones."""
 
 
 @command.command()
@@ -39,17 +44,22 @@ def ls(loaded: Loaded, as_json: bool) -> None:
 
 
 @command.command()
+@click.option("--sandbox", is_flag=True, help="Run each too: nothing done must fail, the solution must pass, twice.")
 @config_options
-def validate(loaded: Loaded, as_json: bool) -> None:
+def validate(loaded: Loaded, as_json: bool, sandbox: bool) -> None:
     """Check the tasks' files. Exit code 1 if one cannot be loaded; warnings alone give 0.
 
-    Whether a task fails with nothing done and passes with its solution, `lego verify --oracle` shows.
+    With --sandbox each is also run as `lego verify --oracle` does it: exit code 4 if one does not tell solved from
+    unsolved.
     """
     problems: list[TaskError] = []
     train, held_out = load_all(loaded.config.tasks, on_problem=problems.append)
     tasks = [*train, *held_out]
     doubts = {task.id: found for task in tasks if (found := warnings(task))}
-    if as_json:
+    runs = sandbox and not problems
+    if as_json and runs:
+        pass  # The sandboxes' results are the one document that is printed.
+    elif as_json:
         errors = [{"message": one.message, "hint": one.hint} for one in problems]
         print_json({"tasks": len(tasks), "errors": errors, "warnings": doubts})
     else:
@@ -62,8 +72,52 @@ def validate(loaded: Loaded, as_json: bool) -> None:
         click.echo(
             f"{_count(len(tasks), 'task')} loaded, {_count(len(problems), 'error')}, {_count(doubtful, 'warning')}"
         )
+    if runs:
+        uvloop.run(check_oracle(loaded, as_json))
     if problems:
         sys.exit(1)
+
+
+@command.command("filter")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="File for the task ids.")
+@click.option("--above", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Lowest rate, excluded.")
+@click.option("--below", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Highest rate, excluded.")
+@click.option("--min-trials", type=click.IntRange(1), default=1, show_default=True, help="Fewer tell nothing.")
+@config_options
+def filter_(loaded: Loaded, as_json: bool, out: Path, above: float, below: float, min_trials: int) -> None:
+    """Keep the tasks that the run's own trials solved sometimes: neither never nor always.
+
+    Counts the graded trials that a policy sampled, in every round of the config's run. A source reads the file back as
+    `only: FILE`. Exit code 1, and no file, where no task is left.
+    """
+    path = run_db(loaded.config.run.dir, loaded.config.run.name)
+    if not path.exists():
+        raise ConfigError(f"there is no run {loaded.config.run.name} yet", hint="lego rollout begins it")
+    found = verdicts.by_task(Store.open_read_only(path))
+    rows = []
+    for task in [task for tasks in load_all(loaded.config.tasks) for task in tasks]:
+        solved, graded = found.get(task.id, (0, 0))
+        rate = solved / graded if graded else None
+        if rate is None or graded < min_trials:
+            why = "untried"
+        else:
+            why = "kept" if above < rate < below else "too hard" if rate <= above else "too easy"
+        rows.append({"id": task.id, "solved": solved, "graded": graded, "why": why})
+    kept = [row for row in rows if row["why"] == "kept"]
+    counts = Counter(row["why"] for row in rows)
+    if as_json:
+        print_json(rows)
+    else:
+        told = ", ".join(f"{count} {why}" for why, count in counts.most_common())
+        click.echo(f"{len(kept)} of {_count(len(rows), 'task')} kept ({told})")
+    if not kept:
+        sys.exit(1)
+    bounds = f"solved by more than {above:g} and less than {below:g} of their trials"
+    lines = [f"# {len(kept)} of {_count(len(rows), 'task')} of the run {loaded.config.run.name}: {bounds}"]
+    lines += [f"{row['id']}  # {row['solved']} of {row['graded']}" for row in kept]
+    aside = out.with_name(f".{out.name}.{os.getpid()}")
+    aside.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    aside.replace(out)
 
 
 @command.command()

@@ -23,7 +23,7 @@ def command(loaded: Loaded, as_json: bool, oracle: bool, again: bool) -> None:
     """Grade what the trials left, each in a fresh container that the agent never saw."""
     if oracle and again:
         raise click.UsageError("--oracle and --again are two different checks; give one")
-    work = _oracle if oracle else _again if again else _verify
+    work = check_oracle if oracle else _again if again else _verify
     uvloop.run(work(loaded, as_json))
 
 
@@ -46,7 +46,7 @@ async def _verify(loaded: Loaded, as_json: bool) -> None:
                 tell_summary(summarise(run.store, round_))
 
 
-async def _oracle(loaded: Loaded, as_json: bool) -> None:
+async def check_oracle(loaded: Loaded, as_json: bool) -> None:
     """Every task, twice: empty must fail, gold must pass. Raises GateError naming the tasks where they do not."""
     from lego.rollout.baselines import check_tasks
     from stages._round import build_with_progress

@@ -66,6 +66,7 @@ class TaskSource:
     count: int = identity(0, "family: how many; harbor: the first so many (0 = all)")
     seed: int = identity(0, "family: seed of the generator")
     options: dict[str, Any] = identity({}, "family: the generator's own; harbor: network, host_env")
+    only: str = identity("", "file of task ids, one a line: the others are left out (lego tasks filter writes it)")
     harness: str = identity("", "the harness these tasks run in; empty = drawn by the weights under harness")
 
 

@@ -16,9 +16,11 @@ STAGE = "package"
 TOOLS = ("pytest==9.2.0", "coverage==7.17.5")
 REPO_TAR = "repo.tar"
 BUG = "bug"
+_TIME = 1_000_000_000
 
-# What the project is installed from is taken away again in the same step as it came: an agent's files are all laid over
-# at the start, so that none of them stands out by its time or place.
+# Wheels, which builds pack files into, cannot say a time before 1980, and a builder may give what it adds time 0. What
+# the project is installed from is taken away in the same step: an agent's files are all laid over at the start, so that
+# none of them stands out by its time or place.
 _DOCKERFILE = """\
 FROM debian:bookworm AS {stage}
 RUN (python3 -c 'import venv, ensurepip' && git --version) >/dev/null 2>&1 || \\
@@ -26,7 +28,7 @@ RUN (python3 -c 'import venv, ensurepip' && git --version) >/dev/null 2>&1 || \\
      rm -rf /var/lib/apt/lists/*)
 ADD {repo} {app}/
 WORKDIR {app}
-RUN python3 -m venv /opt/env && \\
+RUN find {app} -exec touch {{}} + && python3 -m venv /opt/env && \\
 {steps}
     {python} -m pip uninstall -q -y pip && find {app} -mindepth 1 -delete
 ENV PATH=/opt/env/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -63,11 +65,11 @@ def shared_stage(text: str) -> str:
 
 
 def pack(tree: Tree, paths: Iterable[str] | None = None) -> bytes:
-    """A tar of files in the order of their paths, without owner and time: equal files give equal bytes."""
+    """A tar of files in the order of their paths, with one owner and time for all: equal files give equal bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(tree if paths is None else paths):
             info = tarfile.TarInfo(path)
-            info.size, info.mode = len(tree[path].data), tree[path].mode
+            info.size, info.mode, info.mtime = len(tree[path].data), tree[path].mode, _TIME
             tar.addfile(info, io.BytesIO(tree[path].data))
     return buffer.getvalue()

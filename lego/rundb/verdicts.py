@@ -109,6 +109,17 @@ def graded(store: Store, round_id: int) -> list[Row]:
     )
 
 
+def by_task(store: Store) -> dict[str, tuple[int, int]]:
+    """Task id to (trials solved, trials with a reward) over all rounds whose trials the policy sampled."""
+    rows = store.rows(
+        f"SELECT t.task_id, coalesce(sum({SOLVED}), 0) AS solved, count(*) AS graded FROM trials t"
+        f" JOIN verdicts v ON {IS_LATEST} JOIN rounds r ON r.id = t.round_id"
+        " WHERE t.status = 'finished' AND v.reward IS NOT NULL AND json_extract(r.settings, '$.sampler') = 'policy'"
+        " GROUP BY t.task_id ORDER BY t.task_id"
+    )
+    return {row["task_id"]: (row["solved"], row["graded"]) for row in rows}
+
+
 def finished(store: Store, round_id: int) -> list[Row]:
     """Every finished trial of the round, whole."""
     return store.rows("SELECT * FROM trials WHERE round_id = ? AND status = 'finished' ORDER BY id", (round_id,))

@@ -36,7 +36,7 @@ def load_tasks(
     contents = {task.digest: task for task in avoid}
     tasks: list[Task] = []
     for source in sources:
-        for task in _load_source(source, contents, on_problem):
+        for task in _chosen(source, _load_source(source, contents, on_problem)):
             same = taken.get(task.id) or contents.get(task.digest)
             if same is not None:
                 what = "the same id" if same.id == task.id else "the same content"
@@ -45,6 +45,22 @@ def load_tasks(
             contents[task.digest] = task
             tasks.append(replace(task, harness=source.harness))
     return tasks
+
+
+def _chosen(source: TaskSource, tasks: list[Task]) -> list[Task]:
+    """The tasks that the source's file of ids names, in their own order; all where it has none."""
+    if not source.only:
+        return tasks
+    try:
+        lines = Path(source.only).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"tasks: only: {source.only} cannot be read: {error}") from error
+    wanted = {words[0] for line in lines if (words := line.partition("#")[0].split())}
+    kept = [task for task in tasks if task.id in wanted]
+    if not kept:
+        where = source.path or source.name
+        raise ConfigError(f"tasks: only: {source.only} names no task of {where}", hint="lego tasks ls lists their ids")
+    return kept
 
 
 def _load_source(source: TaskSource, contents: dict[str, Task], on_problem: OnProblem | None) -> list[Task]:
