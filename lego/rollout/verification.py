@@ -9,13 +9,16 @@ from dataclasses import replace
 from lego.errors import LegoError
 from lego.images import recipes
 from lego.rollout.site import Workshop, limits_of
-from lego.rundb import verdicts
+from lego.rundb import calls, catalogue, rounds, verdicts
 from lego.rundb.store import Row
 from lego.sandbox.submission import Submission
 from lego.tasks.task import Task
 from lego.units import parse_duration
+from lego.verifier import deeds
 from lego.verifier.grade import Nothing, Oracle, verify
+from lego.verifier.likeness import alike
 from lego.verifier.verdict import Finding, Verdict
+from lego.verifier.witness import Seen
 
 Candidate = Submission | Oracle | Nothing
 
@@ -38,9 +41,27 @@ async def verify_trial(row: Row, workshop: Workshop) -> None:
 
 async def verify_submission(row: Row, workshop: Workshop) -> Verdict:
     """The verdict on what a trial left, and on what its agent asked of the model by itself."""
-    submission = Submission.from_bytes(row["submission"])
+    submission, store = Submission.from_bytes(row["submission"]), workshop.run.store
     verdict = await verify_candidate(submission, workshop.run.tasks[row["task_id"]], workshop)
-    return replace(verdict, tamper=(*verdict.tamper, *_asked_itself(row)))
+    if "gold_seen" in verdict.detail:
+        _remember(workshop, row["task_id"], verdict)
+    done = calls.commands(store, row["id"])
+    tamper = [*verdict.tamper, *_asked_itself(row), *deeds.tampering(done)]
+    if rounds.get(store, row["round_id"]).settings.get("sampler") == "policy":
+        # A script says the solution itself.
+        tamper += alike(submission, catalogue.gold_lines(store, row["task_id"]))
+    if seen := deeds.noted(done):
+        verdict.detail["noted"] = [vars(finding) for finding in seen]
+    return replace(verdict, tamper=tuple(tamper))
+
+
+def _remember(workshop: Workshop, task_id: str, verdict: Verdict) -> None:
+    """What the solution's run showed, so that the next trial of the task need not have it run again."""
+    if catalogue.gold_seen(workshop.run.store, task_id) is None:
+        catalogue.record_baseline(
+            workshop.run.store, task_id=task_id, kind="gold", reward=1.0, outcome="passed",
+            detail={"seen": verdict.detail["gold_seen"]}, log=b"", seconds=0.0,
+        )  # fmt: skip
 
 
 def _asked_itself(row: Row) -> tuple[Finding, ...]:
@@ -54,6 +75,7 @@ async def verify_candidate(candidate: Candidate, task: Task, workshop: Workshop)
     """The verdict on a submission, on the solution, or on nothing at all."""
     run = workshop.run
     timeout = parse_duration(run.config.verify.timeout) if run.config.verify.timeout else task.verifier_timeout
+    known = catalogue.gold_seen(run.store, task.id)
     return await verify(
         workshop.podman,
         task,
@@ -61,6 +83,7 @@ async def verify_candidate(candidate: Candidate, task: Task, workshop: Workshop)
         candidate,
         limits_of(run, task),
         timeout,
+        known=Seen.from_dict(known) if known else None,
         run_id=run.config.run.name,
     )
 

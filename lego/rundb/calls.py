@@ -76,6 +76,30 @@ def of_trial(store: Store, trial_id: int) -> list[Row]:
     return rows
 
 
+def commands(store: Store, trial_id: int) -> list[tuple[int, str]]:
+    """What the policy asked its harness to do: (seq, text) of each argument of each tool call, and of each fenced
+    block where it calls none."""
+    found: list[tuple[int, str]] = []
+    for row in store.rows(
+        "SELECT seq, reply FROM calls WHERE trial_id = ? AND kind != 'rejected' ORDER BY seq", (trial_id,)
+    ):
+        reply = json.loads(row["reply"]) or {}
+        asked = reply.get("tool_calls") or []
+        texts = [text for call in asked for text in _texts(call.get("arguments") or "")]
+        texts += [] if asked else (reply.get("content") or "").split("```")[1::2]
+        found += [(row["seq"], text) for text in texts]
+    return found
+
+
+def _texts(arguments: str) -> list[str]:
+    """The texts in a tool call's arguments; those that are no JSON are one text."""
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return [arguments]
+    return [value for value in values.values() if isinstance(value, str)] if isinstance(values, dict) else [arguments]
+
+
 def tools(store: Store, digest: str | None) -> list[dict[str, Any]]:
     text = store.value("SELECT tools FROM tool_lists WHERE digest = ?", (digest,)) if digest else None
     return json.loads(text) if text else []

@@ -99,12 +99,27 @@ def record_baseline(
 
 def gold_paths(store: Store, task_id: str) -> list[str]:
     """The absolute paths that the task's solution changed when it last passed the oracle check; none before that."""
+    return _of_gold(store, task_id, "changed") or []
+
+
+def gold_seen(store: Store, task_id: str) -> dict[str, Any] | None:
+    """What the tests showed when they last passed with the task's solution; None before that."""
+    return _of_gold(store, task_id, "seen")
+
+
+def gold_lines(store: Store, task_id: str) -> list[str]:
+    """Marks of the lines that the task's solution adds (lego.verifier.likeness), as `gold_paths`."""
+    return _of_gold(store, task_id, "lines") or []
+
+
+def _of_gold(store: Store, task_id: str, key: str) -> Any:
+    """A part of the latest passed gold baseline's detail that has it."""
     detail = store.value(
         "SELECT detail FROM baselines WHERE task_id = ? AND kind = 'gold' AND outcome = 'passed'"
-        " ORDER BY id DESC LIMIT 1",
-        (task_id,),
+        " AND detail ->> ? IS NOT NULL ORDER BY id DESC LIMIT 1",
+        (task_id, key),
     )
-    return json.loads(detail).get("changed", []) if detail else []
+    return json.loads(detail)[key] if detail else None
 
 
 def add_policy(store: Store, *, parent: int | None, path: str, digest: str, made_by: str) -> PolicyRef:

@@ -19,7 +19,9 @@ from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
 from lego.sandbox.submission import Submission, collect, task_roots
 from lego.tasks.task import File, Task, Tree
-from lego.verifier.graders import REWARD_JSON, REWARD_TEXT, TEST_LOG, TRUST, read_reward
+from lego.verifier.graders import READ_CAP, REWARD_JSON, REWARD_TEXT, TEST_LOG
+from lego.verifier.graders_open import open_grader
+from lego.verifier.likeness import marks
 from lego.verifier.reaches import reaches
 from lego.verifier.tamper import findings, forged, runtime
 from lego.verifier.verdict import Outcome, Verdict
@@ -75,10 +77,11 @@ async def verify(
     the task's own solution; where it is not known and a paying run looks odd, the solution is run now to compare, and
     detail["gold_seen"] is what that showed. Infrastructure faults come back as outcome `error` with no reward; so does
     a submission without reward when the control shows that the task is at fault. An Oracle's detail says which paths it
-    `changed`. Raises VerifierError where the task has no solution and Oracle was asked for.
+    `changed` and marks its new `lines`. Raises VerifierError where the task has no solution and Oracle was asked for.
     """
     begun = time.monotonic()
     bench = _Bench(podman, task, image, limits, timeout or task.verifier_timeout, run_id, trial)
+    trust = open_grader(task).trust
     try:
         submission = await _submission(bench, candidate)
         run = await bench.tests(submission)
@@ -94,21 +97,22 @@ async def verify(
             "error",
             None,
             {"reason": error.message, "fault": error.fault},
-            trust=TRUST,
+            trust=trust,
             seconds=time.monotonic() - begun,
         )
     verdict = _judge(run, controlled, control)
     if isinstance(candidate, Oracle):
         verdict.detail["changed"] = sorted(submission.paths())
+        verdict.detail["lines"] = marks(submission)
     if not watched:
-        return replace(verdict, trust=TRUST, log=run.log, seconds=time.monotonic() - begun)
+        return replace(verdict, trust=trust, log=run.log, seconds=time.monotonic() - begun)
     if known is not None and found:
         verdict.detail["gold_seen"] = known.as_dict()
     why = forged(found)
     if why:
         verdict = Verdict("broken", 0.0, {**verdict.detail, "reason": f"the tests gave {run.reward:g}, but {why}"})
     tamper = (*findings(submission), *reaches(submission), *found)
-    return replace(verdict, tamper=tamper, trust=TRUST, log=run.log, seconds=time.monotonic() - begun)
+    return replace(verdict, tamper=tamper, trust=trust, log=run.log, seconds=time.monotonic() - begun)
 
 
 async def _submission(bench: _Bench, candidate: Candidate) -> Submission:
@@ -150,26 +154,26 @@ class _Bench:
 
     async def tests(self, submission: Submission) -> _Run:
         task = self._task
-        if "test.sh" not in task.tests:
-            raise VerifierError(f"task {task.id} has no tests/test.sh", fault="task")
+        grader = open_grader(task)
         async with open_box(self._podman, self._spec(task.verifier_user or "", "verify", _CAPABILITIES)) as box:
             submission.apply_to(box)
             box.put(_under("/tests", task.tests, "test.sh"))
+            box.put(grader.files())
             box.lay([Entry(path, "deleted") for path in (REWARD_JSON, REWARD_TEXT, TEST_LOG)])
             box.lay([Entry(path, "dir", 0o777) for path in ("/logs/verifier", "/logs/agent", "/logs/artifacts")])
             witness = Witness()
             box.lay(witness.entries())
-            env = {"PYTHONPYCACHEPREFIX": _PYCACHE, **task.verifier_env, **witness.env(self._python_path())}
+            env = {"PYTHONPYCACHEPREFIX": _PYCACHE, **task.verifier_env, **grader.env(), **witness.env(self._python_path())}
             command = witness.command("/tests/test.sh", TEST_LOG)
             ending = await box.run(command, env=env, clock=TrialClock(self._timeout), output_limit=64 << 10)
-            files = await box.read([REWARD_JSON, REWARD_TEXT, TEST_LOG, witness.report], _LOG_CAP)
-        reward = read_reward(files)
+            files = await box.read([*grader.reads, TEST_LOG, witness.report], READ_CAP)
         seen = witness.read(ending.stdout, files[witness.report])
+        reward = grader.reward(files, seen.rc)
         detail: dict[str, Any] = {"rc": ending.rc, "ending": ending.reason, **dict(ending.evidence)}
-        detail["seen"] = seen.as_dict()
+        detail |= {"seen": seen.as_dict(), **reward.detail}
         if reward.parts:
             detail["parts"] = dict(reward.parts)
-        log = files[TEST_LOG] or ending.stdout + ending.stderr
+        log = (files[TEST_LOG] or ending.stdout + ending.stderr)[:_LOG_CAP]
         # A hang is no verdict, even if some reward was written before it: the tests were not done.
         if ending.reason != "exit":
             return _Run(None, f"the tests did not end by themselves: {ending.reason}", ending, log, seen, detail)
