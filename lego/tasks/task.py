@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,48 @@ class DemoStep:
 
 
 @dataclass(frozen=True)
+class Canary:
+    """A test that must fail, under a name made up for each verification. `path` (absolute) is where its file goes,
+    `argument` how the test command is told of it, `code` its content; `{word}` stands for the name in all three."""
+
+    path: str
+    argument: str
+    code: str
+
+    def named(self, word: str) -> Canary:
+        return Canary(*(text.replace("{word}", word) for text in (self.path, self.argument, self.code)))
+
+
+@dataclass(frozen=True)
+class Grading:
+    """What makes a reward of a run of the hidden tests; docs/graders.md.
+
+    `grader`: harbor (the reward file) | swebench (named tests in the log, read by the published `parser`) |
+    pytest-ids (named tests, reported by a plug-in) | command (the exit code). `fail_to_pass` and `pass_to_pass` name
+    the tests that must each be reported as passed. `excluded`: tests that the source names and that do not pass with
+    the solution, and why; they are not asked for. `canary`: None where the test framework has no place for one.
+    """
+
+    grader: str = "harbor"
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    parser: str = ""
+    canary: Canary | None = None
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.fail_to_pass, *self.pass_to_pass)))
+
+
+@dataclass(frozen=True)
 class Task:
     """`id` is unique in a run; `digest` (sha256 hex) is over everything that decides what the task is.
 
     `tests` are hidden until verification and contain test.sh; `solution` holds solve.sh. `protected` are paths
     (relative to a root, gitwildmatch patterns) that a submission may not change; `demonstration` drives scripted
-    trials; `harness` is the one it runs in, empty where the run's weights decide.
+    trials; `harness` is the one it runs in, empty where the run's weights decide; `grading` says what is made of the
+    tests' run.
     """
 
     id: str
@@ -95,11 +131,12 @@ class Task:
     metadata: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
     harness: str = ""
+    grading: Grading = field(default_factory=Grading)
 
     def content_digest(self) -> str:
         """sha256 hex over all that decides what the task is: not its name, place, notes, demonstration or harness."""
         env = self.environment
-        decisive = {
+        decisive: dict[str, object] = {
             "instruction": self.instruction,
             "context": _fingerprint(env.context),
             "image": env.image,
@@ -115,6 +152,9 @@ class Task:
             "solution_env": dict(self.solution_env),
             "protected": list(self.protected),
         }
+        # Tasks graded as Harbor does are the same tasks as before there was any other way.
+        if self.grading != Grading():
+            decisive["grading"] = asdict(self.grading)
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 

@@ -21,7 +21,6 @@ from lego.sandbox.submission import Submission, collect, task_roots
 from lego.tasks.task import File, Task, Tree
 from lego.verifier.graders import READ_CAP, REWARD_JSON, REWARD_TEXT, TEST_LOG
 from lego.verifier.graders_open import open_grader
-from lego.verifier.likeness import marks
 from lego.verifier.reaches import reaches
 from lego.verifier.tamper import findings, forged, runtime
 from lego.verifier.verdict import Outcome, Verdict
@@ -77,7 +76,7 @@ async def verify(
     the task's own solution; where it is not known and a paying run looks odd, the solution is run now to compare, and
     detail["gold_seen"] is what that showed. Infrastructure faults come back as outcome `error` with no reward; so does
     a submission without reward when the control shows that the task is at fault. An Oracle's detail says which paths it
-    `changed` and marks its new `lines`. Raises VerifierError where the task has no solution and Oracle was asked for.
+    `changed`. Raises VerifierError where the task has no solution and Oracle was asked for.
     """
     begun = time.monotonic()
     bench = _Bench(podman, task, image, limits, timeout or task.verifier_timeout, run_id, trial)
@@ -103,7 +102,6 @@ async def verify(
     verdict = _judge(run, controlled, control)
     if isinstance(candidate, Oracle):
         verdict.detail["changed"] = sorted(submission.paths())
-        verdict.detail["lines"] = marks(submission)
     if not watched:
         return replace(verdict, trust=trust, log=run.log, seconds=time.monotonic() - begun)
     if known is not None and found:
@@ -163,7 +161,8 @@ class _Bench:
             box.lay([Entry(path, "dir", 0o777) for path in ("/logs/verifier", "/logs/agent", "/logs/artifacts")])
             witness = Witness()
             box.lay(witness.entries())
-            env = {"PYTHONPYCACHEPREFIX": _PYCACHE, **task.verifier_env, **grader.env(), **witness.env(self._python_path())}
+            env = {"PYTHONPYCACHEPREFIX": _PYCACHE, **task.verifier_env, **grader.env()}
+            env |= witness.env(self._python_path())
             command = witness.command("/tests/test.sh", TEST_LOG)
             ending = await box.run(command, env=env, clock=TrialClock(self._timeout), output_limit=64 << 10)
             files = await box.read([*grader.reads, TEST_LOG, witness.report], READ_CAP)

@@ -1,0 +1,167 @@
+"""Runs inside the verification container: named pytest tests as another user, their outcomes to results.json.
+
+    ids_inside.py ASK
+
+ASK: app (folder of the project), names (test ids), limit (seconds), results (where to write). Standard library only.
+The parent, root, alone writes the results; pytest runs in a child without rights over it, and reports through a pipe.
+"""
+
+import contextlib
+import json
+import os
+import pwd
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+PLUGIN = """
+import json, os
+
+class Reporter:
+    def __init__(self, out, names):
+        self.out, self.names, self.outcome, self.pid = out, set(names), {}, os.getpid()
+
+    def say(self, **record):
+        if os.getpid() == self.pid:
+            data = json.dumps(record).encode() + b"\\n"
+            while data:
+                data = data[os.write(self.out, data):]
+
+    def pytest_collection_modifyitems(self, config, items):
+        items[:] = [item for item in items if item.nodeid in self.names]
+
+    def pytest_runtest_logreport(self, report):
+        before = self.outcome.get(report.nodeid, "passed")
+        if report.failed:
+            before = "failed" if report.when == "call" else "error"
+        elif before == "passed" and getattr(report, "wasxfail", None) is not None:
+            before = "xfailed" if report.skipped else "xpassed"
+        elif before == "passed" and report.skipped:
+            before = "skipped"
+        self.outcome[report.nodeid] = before
+
+    def pytest_runtest_logfinish(self, nodeid):
+        self.say(id=nodeid, outcome=self.outcome.pop(nodeid, "missing"))
+
+    def pytest_sessionfinish(self, exitstatus):
+        self.say(ended=int(exitstatus))
+"""
+START = """
+import json, os, sys
+ask = json.loads(sys.stdin.read())
+os.chdir(ask["app"])
+sys.path.insert(0, ask["app"])
+import pytest
+exec(ask["plugin"])
+args = ["-c", ask["settings"], "--rootdir", ask["app"], "-q", "--color=no", "-p", "no:cacheprovider", "--tb=short"]
+args += ["--continue-on-collection-errors", "--basetemp", ask["scratch"] + "/tmp"]
+sys.exit(pytest.main(args + ask["files"], plugins=[Reporter(ask["out"], ask["names"])]))
+"""
+NOBODY = 65534
+
+
+def python():
+    """The project's own Python: the first one of PATH."""
+    return shutil.which("python") or shutil.which("python3") or sys.executable
+
+
+def become():
+    os.setsid()
+    with contextlib.suppress(OSError):
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
+def readable(folder):
+    """Let the other user read and enter what an agent may have left private, and write nothing."""
+    for root, folders, files in os.walk(folder):
+        for name in [root, *(os.path.join(root, one) for one in folders + files)]:
+            if not os.path.islink(name):
+                with contextlib.suppress(OSError):
+                    mode = os.stat(name).st_mode & 0o7777 & ~0o022
+                    os.chmod(name, mode | (0o555 if os.path.isdir(name) else 0o444))
+
+
+def drain(process, pipe, limit):
+    """All that comes through the pipe until the process has ended or its time is over."""
+    data, deadline = b"", time.monotonic() + limit
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while time.monotonic() < deadline and len(data) < 64 << 20:
+            if selector.select(0.1):
+                more = os.read(pipe, 1 << 16)
+                if not more:
+                    break
+                data += more
+            elif process.poll() is not None:
+                break
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return data
+
+
+def outcomes(report):
+    """Test id -> the outcomes reported for it; None where the report does not come to its end."""
+    found, ended = {}, False
+    for line in report.splitlines():
+        try:
+            record = json.loads(line)
+            if ended:
+                return None
+            if "ended" in record:
+                ended = True
+            else:
+                found.setdefault(record["id"], []).append(record["outcome"])
+        except (ValueError, TypeError, KeyError):
+            return None
+    return found if ended else None
+
+
+def main():
+    with open(sys.argv[1]) as file:
+        ask = json.load(file)
+    os.chmod("/logs/verifier", 0o755)
+    readable(ask["app"])
+    work = tempfile.mkdtemp(prefix="ids-")
+    os.chmod(work, 0o755)
+    scratch = os.path.join(work, "scratch")
+    os.mkdir(scratch)
+    os.chmod(scratch, 0o777)
+    settings = os.path.join(work, "pytest.ini")
+    with open(settings, "w") as file:
+        file.write("[pytest]\n")
+    reading, writing = os.pipe()
+    inner = {
+        "app": ask["app"],
+        "names": ask["names"],
+        "files": sorted({name.partition("::")[0] for name in ask["names"]}),
+        "settings": settings,
+        "scratch": scratch,
+        "out": writing,
+        "plugin": PLUGIN,
+    }
+    env = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH", "LEGO_WITNESS") if name in os.environ}
+    env |= {"HOME": scratch, "TMPDIR": scratch, "TZ": "UTC", "PYTHONHASHSEED": "0"}
+    with contextlib.suppress(KeyError):
+        env["USER"] = pwd.getpwuid(NOBODY).pw_name
+    command = [python(), "-s", "-B", "-c", START]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=env, cwd=work, pass_fds=[writing], preexec_fn=become)
+    os.close(writing)
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(inner).encode())
+        process.stdin.close()
+    found = outcomes(drain(process, reading, ask["limit"]))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(ask["results"])
+    with open(ask["results"], "x") as file:
+        json.dump({"outcomes": found} if found is not None else {}, file)
+
+
+if __name__ == "__main__":
+    main()
