@@ -19,7 +19,7 @@ def open_grader(task: Task) -> Grader:
         app = task.environment.roots[0] if task.environment.roots else task.environment.workdir
         if not app:
             raise VerifierError(f"task {task.id}: pytest-ids needs a workdir or a root", fault="task")
-        return PytestIdsGrader(grading, app, task.verifier_timeout * _REST)
+        return PytestIdsGrader(task, app, task.verifier_timeout * _REST)
     if "test.sh" not in task.tests:
         raise VerifierError(f"task {task.id} has no tests/test.sh", fault="task")
     if grading.grader == "swebench":

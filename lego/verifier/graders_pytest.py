@@ -1,4 +1,4 @@
-"""The grader `pytest-ids`: named pytest tests, reported by a plug-in to a parent that the submission cannot write to."""
+"""The grader `pytest-ids`: named pytest tests, reported by a plug-in to a parent out of the submission's reach."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lego.errors import VerifierError
-from lego.tasks.task import File, Grading
+from lego.tasks.task import File, Task
 from lego.verifier.graders import READ_CAP, Reward
 
 _INSIDE = Path(__file__).with_name("ids_inside.py")
@@ -22,18 +22,19 @@ class PytestIdsGrader:
     plug-ins left out, each test's outcome over a pipe to the parent."""
 
     trust = (
-        "pytest-ids: the named tests are run by pytest as another user, without the repository's settings, and reported "
-        "by a plug-in over a pipe to a process that this user cannot reach. Each must be reported once, as passed; a "
+        "pytest-ids: the named tests are run by pytest as another user, without the repository's settings, and "
+        "reported by a plug-in over a pipe to a process that this user cannot reach. Each must be reported once, as passed; a "
         "canary made up for the run must be reported as failed. Code under test shares the process with pytest: one "
         "that takes pytest apart from inside and spares the canary is not told by the report alone."
     )
-    reads = (RESULTS,)
+    reads: tuple[str, ...] = (RESULTS,)
 
-    def __init__(self, grading: Grading, app: str, limit: float) -> None:
+    def __init__(self, task: Task, app: str, limit: float) -> None:
         """`app`: absolute folder of the project; `limit`: seconds for the whole run of pytest."""
-        if not grading.named:
-            raise VerifierError("pytest-ids: no test is named", fault="task")
-        self._names = grading.named
+        if not task.grading.named:
+            raise VerifierError(f"task {task.id}: pytest-ids: no test is named", fault="task")
+        self._names = task.grading.named
+        self._hidden = {f"{app}/{path[4:]}": file for path, file in task.tests.items() if path.startswith("app/")}
         self._word = f"lego{secrets.token_hex(6)}"
         self._app, self._limit = app, limit
 
@@ -51,6 +52,7 @@ class PytestIdsGrader:
         }
         start = "#!/bin/sh\nexec python3 -I -B /tests/lego-ids.py /tests/lego-ids.json\n"
         return {
+            **self._hidden,
             "/tests/test.sh": File(start.encode(), 0o755),
             "/tests/lego-ids.py": File(_INSIDE.read_bytes(), 0o644),
             "/tests/lego-ids.json": File(json.dumps(ask).encode(), 0o600),
