@@ -327,7 +327,7 @@ class Exchange:
         if self.foreign:
             return {"foreign": self.foreign}
         out: dict[str, Any] = {}
-        if prompt.how == "forked" or (prompt.how == "root" and self.seq > 1):
+        if prompt.how == "forked" or (prompt.how == "root" and any(c.seq < self.seq for c in self.session.tree)):
             out = {"how": prompt.how, **difference(prompt.place, self.ask.messages)}
         out |= {"spliced": prompt.spliced, "rerendered": prompt.rerendered, "volatile": self.volatile}
         return {key: value for key, value in out.items() if value}
