@@ -21,12 +21,15 @@ from lego.sandbox.submission import Submission, collect, task_roots
 from lego.tasks.task import File, Task, Tree
 from lego.verifier.graders import READ_CAP, REWARD_JSON, REWARD_TEXT, TEST_LOG
 from lego.verifier.graders_open import open_grader
+from lego.verifier.likeness import marks
 from lego.verifier.reaches import reaches
 from lego.verifier.tamper import findings, forged, runtime
 from lego.verifier.verdict import Outcome, Verdict
 from lego.verifier.witness import Seen, Witness
 
 _LOG_CAP = 1 << 20
+_TESTS_CAP = 4 << 20
+_REWARDS = (REWARD_JSON, REWARD_TEXT)
 # Enough for a test.sh to run the code under test as another user than the one that writes the reward.
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
 _PYCACHE = "/tmp/lego-pycache"
@@ -76,7 +79,7 @@ async def verify(
     the task's own solution; where it is not known and a paying run looks odd, the solution is run now to compare, and
     detail["gold_seen"] is what that showed. Infrastructure faults come back as outcome `error` with no reward; so does
     a submission without reward when the control shows that the task is at fault. An Oracle's detail says which paths it
-    `changed`. Raises VerifierError where the task has no solution and Oracle was asked for.
+    `changed` and marks its new `lines`. Raises VerifierError where the task has no solution and Oracle was asked for.
     """
     begun = time.monotonic()
     bench = _Bench(podman, task, image, limits, timeout or task.verifier_timeout, run_id, trial)
@@ -102,6 +105,7 @@ async def verify(
     verdict = _judge(run, controlled, control)
     if isinstance(candidate, Oracle):
         verdict.detail["changed"] = sorted(submission.paths())
+        verdict.detail["lines"] = marks(submission)
     if not watched:
         return replace(verdict, trust=trust, log=run.log, seconds=time.monotonic() - begun)
     if known is not None and found:
@@ -155,18 +159,26 @@ class _Bench:
         grader = open_grader(task)
         async with open_box(self._podman, self._spec(task.verifier_user or "", "verify", _CAPABILITIES)) as box:
             submission.apply_to(box)
-            box.put(_under("/tests", task.tests, "test.sh"))
+            hidden = _under("/tests", task.tests, "test.sh")
+            box.put(hidden)
             box.put(grader.files())
             box.lay([Entry(path, "deleted") for path in (REWARD_JSON, REWARD_TEXT, TEST_LOG)])
             box.lay([Entry(path, "dir", 0o777) for path in ("/logs/verifier", "/logs/agent", "/logs/artifacts")])
             witness = Witness()
             box.lay(witness.entries())
             env = {"PYTHONPYCACHEPREFIX": _PYCACHE, **task.verifier_env, **grader.env()}
-            env |= witness.env(self._python_path())
+            env |= witness.env(env.get("PYTHONPATH") or self._python_path())
             command = witness.command("/tests/test.sh", TEST_LOG)
             ending = await box.run(command, env=env, clock=TrialClock(self._timeout), output_limit=64 << 10)
             files = await box.read([*grader.reads, TEST_LOG, witness.report], READ_CAP)
-        seen = witness.read(ending.stdout, files[witness.report])
+            now = await box.read(sorted(hidden), _TESTS_CAP)
+        seen = replace(
+            witness.read(ending.stdout, files[witness.report]),
+            rewritten=tuple(path for path, file in sorted(hidden.items()) if file.data[:_TESTS_CAP] != now[path]),
+            rewards=tuple(
+                path for path in _REWARDS if files.get(path) is not None and not _spoken_of(path, task.tests)
+            ),
+        )
         reward = grader.reward(files, seen.rc)
         detail: dict[str, Any] = {"rc": ending.rc, "ending": ending.reason, **dict(ending.evidence)}
         detail |= {"seen": seen.as_dict(), **reward.detail}
@@ -182,12 +194,9 @@ class _Bench:
         return _Run(reward.value, reward.why, ending, log, seen, detail)
 
     def _python_path(self) -> str:
-        """PYTHONPATH as the task's tests would have it."""
-        task, name = self._task, "PYTHONPATH"
-        for source in (task.verifier_env, task.environment.env, self._podman.image(self._image).env):
-            if name in source:
-                return source[name]
-        return ""
+        """PYTHONPATH as the container itself has it."""
+        environment, image = self._task.environment.env, self._podman.image(self._image).env
+        return environment.get("PYTHONPATH") or image.get("PYTHONPATH", "")
 
     def nothing(self) -> Submission:
         return Submission(task_roots(self._podman, self._task, self._image))
@@ -238,6 +247,11 @@ def _judge(run: _Run, controlled: bool, control: str | None) -> Verdict:
     if control is not None:
         return Verdict("error", None, {**detail, "control": control, "fault": "task"})
     return Verdict("broken", 0.0, {**detail, "control": "gave a reward"})
+
+
+def _spoken_of(path: str, tests: Tree) -> bool:
+    """Whether some file of the tests names a file."""
+    return any(path.rpartition("/")[2].encode() in file.data for file in tests.values())
 
 
 def _under(folder: str, tree: Tree, script: str) -> dict[str, File]:

@@ -44,6 +44,7 @@ class Seen:
     sessions, unfinished: pytest runs that began, and those of them that never came to their end. status: the exit
     statuses of the others. passed, failed: tests over all sessions. missed: tests skipped or expected to fail, by
     name. patched: functions of the test runner that were exchanged while it ran. plugins: plug-ins it got meanwhile.
+    rewritten: files of the tests that are others now. rewards: reward files that no file of the tests speaks of.
     """
 
     rc: int | None
@@ -56,6 +57,8 @@ class Seen:
     missed: tuple[str, ...] = ()
     patched: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    rewritten: tuple[str, ...] = ()
+    rewards: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for a verdict's detail."""
