@@ -31,7 +31,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "eval.history": ("raw", "template"),
     "retention.tokens": ("keep", "drop"),
 }
-SOURCES = ("harbor", "family")
+SOURCES = ("harbor", "swebench", "family")
 BASES = ("debian:", "registry:", "rootfs:")
 DURATIONS = ("sandbox.timeout", "rollout.lease", "verify.timeout")
 SIZES = ("engine.cache", "sandbox.memory", "sandbox.disk", "sandbox.disk_reserve")
@@ -173,9 +173,10 @@ def _source(key: str, source: TaskSource) -> Iterator[Problem]:
     yield from _choice(f"{key}.source", source.source, SOURCES)
     if source.count < 0:
         yield Problem(f"{key}.count", f"must not be negative, and is {source.count}")
-    if source.source == "harbor":
+    if source.source in ("harbor", "swebench"):
         if not source.path:
-            yield Problem(f"{key}.path", "source harbor needs the folder of the tasks")
+            what = "folder of the tasks" if source.source == "harbor" else "file of the rows"
+            yield Problem(f"{key}.path", f"source {source.source} needs the {what}")
         if source.name:
             yield Problem(f"{key}.name", "a name belongs to source family")
     if source.source == "family":

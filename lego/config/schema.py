@@ -60,12 +60,12 @@ class EngineSection:
 
 @dataclass
 class TaskSource:
-    source: str = identity("???", "harbor (task folders) | family (generated tasks)")
-    path: str = identity("", "harbor: folder of one task or of many")
+    source: str = identity("???", "harbor (task folders) | swebench (rows of that shape) | family (generated tasks)")
+    path: str = identity("", "harbor: folder of one task or of many; swebench: file of rows")
     name: str = identity("", "family: which generator")
-    count: int = identity(0, "family: how many; harbor: the first so many (0 = all)")
+    count: int = identity(0, "family: how many; others: the first so many (0 = all)")
     seed: int = identity(0, "family: seed of the generator")
-    options: dict[str, Any] = identity({}, "family: the generator's own; harbor: network, host_env")
+    options: dict[str, Any] = identity({}, "each source's own: docs/tasks.md, docs/swebench.md")
     only: str = identity("", "file of task ids, one a line: the others are left out (lego tasks filter writes it)")
     harness: str = identity("", "the harness these tasks run in; empty = drawn by the weights under harness")
 

@@ -89,7 +89,7 @@ def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSec
     for spec in wanted:
         own = recipes.runtime_section(spec, section)
         bases.setdefault(keys.base_tag(own), own)
-    jobs = [ImageJob("base", keys.base_key(own), tag, own.base, section=own) for tag, own in bases.items()]
+    jobs: list[ImageJob] = []
     by_key: dict[str, list[Task]] = defaultdict(list)
     recipe_of: dict[str, Recipe] = {}
     for task in tasks:
@@ -100,6 +100,7 @@ def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSec
             continue
         recipe_of[recipe.key] = recipe
         by_key[recipe.key].append(task)
+        bases |= {tag: own for tag, own in recipes.suites(section).items() if tag in recipe.dockerfile}
     for key, members in by_key.items():
         name = members[0].id if len(members) == 1 else f"{members[0].id} and {len(members) - 1} more"
         timeout = max(task.environment.build_timeout for task in members)
@@ -112,7 +113,8 @@ def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSec
         runtimes[recipe.key] = ImageJob(
             "runtime", recipe.key, keys.tag("runtime", recipe.key), name, recipe, timeout=_RUNTIME_TIMEOUT
         )
-    return jobs + list(runtimes.values())
+    base_jobs = [ImageJob("base", keys.base_key(own), tag, own.base, section=own) for tag, own in bases.items()]
+    return base_jobs + jobs + list(runtimes.values())
 
 
 class Builder:

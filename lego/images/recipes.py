@@ -13,6 +13,7 @@ from lego.images import dockerfile, keys
 from lego.tasks.task import Environment, File, Task, Tree
 
 DOCKERFILE = "Dockerfile"
+_SUITES = ("bullseye", "bookworm", "trixie")
 _RUNTIME_PACKAGES = ("python3", "python3-venv", "ca-certificates")
 
 
@@ -34,9 +35,20 @@ class Recipe:
 def replacements(section: ImagesSection) -> dict[str, str]:
     """FROM lines and what stands in for them. `base`, as a value of images.base_map, is the run's base image."""
     base = keys.base_tag(section)
-    kind, name = keys.split_base(section.base)
-    own = {f"debian:{name}": base} if kind == "debian" else {}
+    own = {suite.base: tag for tag, suite in suites(section).items()}
     return own | {image: base if target == "base" else target for image, target in section.base_map.items()}
+
+
+def suites(section: ImagesSection) -> dict[str, ImagesSection]:
+    """Debian base images that are built from packages where a Dockerfile stands on them: tag -> what it is made of.
+
+    None, where the run's own base is made in another way.
+    """
+    kind, name = keys.split_base(section.base)
+    if kind != "debian":
+        return {}
+    made = [section] + [replace(section, base=f"debian:{suite}") for suite in _SUITES if suite != name]
+    return {keys.base_tag(one): one for one in made}
 
 
 def task_recipe(task: Task, section: ImagesSection) -> Recipe:
@@ -59,7 +71,9 @@ def environment_recipe(environment: Environment, section: ImagesSection, where: 
         rewritten = dockerfile.rewrite(text, replacements(section))
     except ValueError as error:
         raise TaskError(f"{where}: environment/{DOCKERFILE}: {error}") from error
-    own_base = rewritten.final_base == keys.base_tag(section) and not section.base.startswith("registry:")
+    own_base = rewritten.final_base in suites(section) or (
+        rewritten.final_base == keys.base_tag(section) and not section.base.startswith("registry:")
+    )
     user = rewritten.final_user or ("0" if own_base else None)
     return Recipe(rewritten.text, context, rewritten.final_base, user, purge=_writes_files(rewritten.text))
 

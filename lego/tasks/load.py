@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lego.config.schema import TaskSource, TasksSection
 from lego.errors import ConfigError, TaskError
-from lego.tasks import family, harbor
+from lego.tasks import family, harbor, swebench
 from lego.tasks.task import Task
 
 OnProblem = Callable[[TaskError], None]
@@ -66,10 +66,13 @@ def _chosen(source: TaskSource, tasks: list[Task]) -> list[Task]:
 def _load_source(source: TaskSource, contents: dict[str, Task], on_problem: OnProblem | None) -> list[Task]:
     if source.source == "family":
         return family.generate(source, avoid=contents)
-    if source.source != "harbor":
-        raise ConfigError(f"tasks: no source is named {source.source!r}", hint="sources: harbor, family")
+    if source.source not in ("harbor", "swebench"):
+        raise ConfigError(f"tasks: no source is named {source.source!r}", hint="sources: harbor, swebench, family")
     if not source.path:
-        raise ConfigError("tasks: a harbor source needs a path")
+        raise ConfigError(f"tasks: a {source.source} source needs a path")
+    if source.source == "swebench":
+        path = Path(source.path).expanduser()
+        return swebench.load(path, source.options, count=source.count, on_problem=on_problem)
     sealed, host_env = _harbor_options(source)
     tasks: list[Task] = []
     for folder in harbor.find(Path(source.path)):

@@ -23,9 +23,9 @@ class PytestIdsGrader:
 
     trust = (
         "pytest-ids: the named tests are run by pytest as another user, without the repository's settings, and "
-        "reported by a plug-in over a pipe to a process that this user cannot reach. Each must be reported once, as passed; a "
-        "canary made up for the run must be reported as failed. Code under test shares the process with pytest: one "
-        "that takes pytest apart from inside and spares the canary is not told by the report alone."
+        "reported by a plug-in over a pipe to a process that this user cannot reach. Each must be reported once, as "
+        "passed; a canary made up for the run must be reported as failed. Code under test shares the process with "
+        "pytest: one that takes pytest apart from inside and spares the canary is not told by the report alone."
     )
     reads: tuple[str, ...] = (RESULTS,)
 

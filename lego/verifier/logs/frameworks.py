@@ -17,6 +17,7 @@ _WORDS = "|".join(STATUS)
 _SUMMARY = re.compile(rf"^({_WORDS})[ \t]+(\S+)", re.MULTILINE)
 _WHOLE = re.compile(rf"^({_WORDS})[ \t]+(\S.*?)[ \t\r]*$", re.MULTILINE)
 _VERBOSE = re.compile(rf"^(\S+)[ \t]+({_WORDS})(?:[ \t].*(?:{_WORDS}))?\r?$", re.MULTILINE)
+_FIRST = re.compile(rf"^(\S+)[ \t]+({_WORDS})", re.MULTILINE)
 _SEABORN = re.compile(r"^(?:(FAILED)[ \t]+(\S+)|(PASSED)[ \t]+(\S+)|(\S+)[ \t]+(PASSED) )", re.MULTILINE)
 _SYMPY = re.compile(r"^[ \t]*(test_\S*)(?:[ \t].*)? (ok|E|F)[ \t\r]*$", re.MULTILINE)
 _SYMPY_WORDS = {"ok": PASSED, "E": ERROR, "F": FAILED}
@@ -66,6 +67,16 @@ def pytest_verbose(log: str) -> dict[str, str]:
     found = [(test, status) for status, test in _SUMMARY.findall(log)]
     found += [(test, status) for test, status in _VERBOSE.findall(log) if test not in STATUS]
     return _heaviest(found)
+
+
+def pytest_first(log: str) -> dict[str, str]:
+    """The lines of `-v`: an id, its status, and whatever follows."""
+    return _heaviest((test, status) for test, status in _FIRST.findall(log) if test not in STATUS)
+
+
+def r2e(log: str) -> dict[str, str]:
+    """The short summary, tests named by class and function alone."""
+    return _heaviest((".".join(test.split("::")[1:]), status) for test, status in pytest_whole(log).items())
 
 
 def matplotlib(log: str) -> dict[str, str]:
@@ -131,6 +142,8 @@ PARSERS: Mapping[str, Callable[[str], dict[str, str]]] = {
     "pytest": pytest,
     "pytest_options": pytest_options,
     "pytest_v2": pytest_verbose,
+    "swesmith": pytest_first,
+    "r2e": r2e,
     "matplotlib": matplotlib,
     "seaborn": seaborn,
     "sympy": sympy,
@@ -138,7 +151,7 @@ PARSERS: Mapping[str, Callable[[str], dict[str, str]]] = {
     "gotest": go,
     "cargo": cargo,
 }
-"""By the names that the published benchmarks give them, without `parse_log_`."""
+"""By the names that the published benchmarks give them, without `parse_log_`; `swesmith` and `r2e` have no own."""
 
 WHOLE_IDS = frozenset(("pytest", "pytest_options", "pytest_v2", "matplotlib"))
 """Parsers of logs in which an id with spaces can be found as it is."""
