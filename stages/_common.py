@@ -84,7 +84,17 @@ def _load(ctx: click.Context, _param: click.Parameter, value: str | None) -> Loa
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    # An agent may name a file with bytes that are no text; they are escaped, as JSON can.
+    click.echo(text if _is_text(text) else json.dumps(value, indent=2))
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Progress(Protocol):

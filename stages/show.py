@@ -1,14 +1,15 @@
-"""`lego show TRIAL`: the turns, the tool calls, the submission, the verdict and why."""
+"""`lego show TRIAL`: the turns, the tool calls, the submission, the verdict and why. `lego show TASK`: its trials."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lego.errors import StoreError
 from lego.plain import neutral
-from lego.rundb.trial_view import drift_words, gather, readable_arguments, why
+from lego.rundb.trial_view import all_verdicts, drift_words, gather, readable_arguments, task_history, why
 from stages._common import config_options, print_json
 
 if TYPE_CHECKING:
@@ -17,27 +18,110 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("trial")
+@click.argument("trial", metavar="TRIAL|TASK")
 @click.option("--log", "with_log", is_flag=True, help="Print the test log and the harness's output whole.")
+@click.option("--patch", "patch_only", is_flag=True, help="Print what the trial changed as a patch, and nothing else.")
+@click.option(
+    "--verdict", "verdicts_only", is_flag=True, help="Print every verdict on the trial whole, with its evidence."
+)
 @click.option("--full", is_flag=True, help="Print messages whole instead of their first lines.")
 @config_options
-def command(loaded: Loaded, as_json: bool, trial: str, with_log: bool, full: bool) -> None:
+def command(
+    loaded: Loaded, as_json: bool, trial: str, with_log: bool, patch_only: bool, verdicts_only: bool, full: bool
+) -> None:
     """Show one trial: what the policy did, turn by turn, what it left, and why its reward is what it is.
 
-    TRIAL is a number, or `last` for the latest one that was verified.
+    TRIAL is a number, or `last` for the latest one that was verified. A TASK's id shows its trials, round by round.
     """
+    from lego.rundb import catalogue
     from lego.rundb.paths import run_db
     from lego.rundb.store import Store
 
+    if patch_only and (verdicts_only or with_log or full or as_json):
+        raise click.UsageError("--patch prints a patch and nothing else")
     store = Store.open_read_only(run_db(loaded.config.run.dir, loaded.config.run.name))
-    report = gather(store, _number(store, trial))
-    if as_json:
-        print_json({key: value for key, value in report.items() if key not in ("output", "log")})
+    if not trial.isdigit() and trial != "last" and catalogue.is_task(store, trial):
+        _show_task(store, trial, as_json)
         return
-    click.echo("\n".join(lines(report, full)))
-    if with_log:
+    number = _number(store, trial)
+    report = gather(store, number)
+    if patch_only:
+        _show_patch(store, number)
+    elif verdicts_only:
+        _show_verdicts(store, number, as_json)
+    elif as_json:
+        print_json({key: value for key, value in report.items() if key not in ("output", "log")})
+    else:
+        click.echo("\n".join(lines(report, full)))
+    if with_log and not as_json:
         for title in ("output", "log"):
             click.echo(f"\n── {'harness output' if title == 'output' else 'test log'} ──\n{neutral(report[title])}")
+
+
+def _show_patch(store: Store, number: int) -> None:
+    """The submission as `git apply` takes it; to a terminal, as text that cannot steer it."""
+    from lego.sandbox.patch import patch
+    from lego.sandbox.submission import Submission
+
+    stored = store.value("SELECT submission FROM trials WHERE id = ?", (number,))
+    if stored is None:
+        raise StoreError(f"trial {number} left no submission", fault="user", hint=f"lego show {number} says why")
+    text = patch(Submission.from_bytes(stored))
+    if sys.stdout.isatty():
+        click.echo(neutral(text.decode(errors="replace")), nl=False)
+    else:
+        sys.stdout.buffer.write(text)
+
+
+def _show_verdicts(store: Store, number: int, as_json: bool) -> None:
+    found = all_verdicts(store, number)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo(f"trial {number} was not verified yet")
+    for verdict in found:
+        reward = "–" if verdict["reward"] is None else f"{verdict['reward']:g}"
+        click.echo(neutral(f"verdict {verdict['id']} · {verdict['at']} · {verdict['outcome']} · reward {reward}"))
+        click.echo(neutral(f" why         {why(verdict)}"))
+        for finding in verdict["tamper"]:
+            click.echo(neutral(f" ⚠ {_finding(finding)}"))
+        for finding in verdict["detail"].get("noted", ()):
+            click.echo(neutral(f" noted       {_finding(finding)}"))
+        click.echo(neutral(f" trust       {verdict['trust']}"))
+        for key, value in verdict["detail"].items():
+            if key not in ("noted", "reason"):
+                click.echo(neutral(f" {key:<11} {_plainly(value)}"))
+
+
+def _plainly(value: Any) -> str:
+    """A part of a verdict's detail on one line; what is nothing in it is left out."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plainly(each)}" for key, each in value.items() if each or each == 0) or "nothing"
+    if isinstance(value, list):
+        return " ".join(map(_plainly, value))
+    return str(value)
+
+
+def _finding(finding: dict[str, str]) -> str:
+    place = " ".join(part for part in (finding["path"], finding["detail"]) if part)
+    return f"{finding['kind']}: {place}" if place else finding["kind"]
+
+
+def _show_task(store: Store, task: str, as_json: bool) -> None:
+    """A task's trials through the rounds: is it learnt, is it hacked, is it broken?"""
+    history = task_history(store, task)
+    if as_json:
+        print_json(history)
+        return
+    click.echo(neutral(f"task {task} · {len(history)} rounds"))
+    for row in history:
+        rate = "–" if not row["verified"] else f"{row['solved'] / row['verified']:.2f}"
+        head = f" {row['kind']} {row['ordinal']:<4} policy {row['policy']:<4} {row['harness']:<14}"
+        body = f"solved {row['solved']} of {row['verified']} ({rate})"
+        more = [f"{key} {row[key]}" for key in ("tampered", "broken", "errors", "infra") if row[key]]
+        trials = " ".join(map(str, row["trials"][:12])) + (" …" if len(row["trials"]) > 12 else "")
+        click.echo(neutral("   ".join([f"{head} {body}", *more, f"trials {trials}"])))
 
 
 def _number(store: Store, trial: str) -> int:
@@ -49,7 +133,9 @@ def _number(store: Store, trial: str) -> int:
             )
         return int(latest)
     if not trial.isdigit():
-        raise click.BadParameter(f"{trial!r} is neither a number nor `last`", param_hint="TRIAL")
+        raise click.BadParameter(
+            f"{trial!r} is neither a trial's number, nor `last`, nor a task of this run", param_hint="TRIAL|TASK"
+        )
     return int(trial)
 
 
@@ -86,14 +172,14 @@ def _lines(report: dict[str, Any], full: bool) -> list[str]:
             if changed
             else " submission  nothing changed"
         )
-        out += [f"             dropped {path}: {why}" for path, why in dropped[:8]]
+        out += [f"             dropped {path}: {reason}" for path, reason in dropped[:8]]
+        if len(dropped) > 8:
+            out.append(f"             and {len(dropped) - 8} more dropped")
     verdict = report["verdict"]
     if verdict:
         out.append(f" verdict     {verdict['outcome']}: {why(verdict)}")
-        out += [
-            f"             ⚠ {finding['kind']}: {finding['path']} {finding['detail']}".rstrip()
-            for finding in verdict["tamper"]
-        ]
+        out += [f"             ⚠ {_finding(finding)}" for finding in verdict["tamper"]]
+        out += [f"             noted: {_finding(finding)}" for finding in verdict["detail"].get("noted", ())]
         if verdict["trust"]:
             # Named always; what it can and cannot rule out takes a paragraph.
             out.append(f" trust       {verdict['trust'] if full else verdict['trust'].partition(':')[0]}")

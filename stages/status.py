@@ -23,7 +23,7 @@ def command(loaded: Loaded, as_json: bool) -> None:
     from lego.rundb.store import Store
 
     store = Store.open_read_only(run_db(loaded.config.run.dir, loaded.config.run.name))
-    report = gather(store)
+    report = gather(store) | {"tamper": loaded.config.verify.tamper}
     if as_json:
         print_json(report)
     else:
@@ -36,7 +36,7 @@ _STEP = ("step", "kind", "status", "reason", "policy_from", "policy_to", "metric
 def gather(store: Store) -> dict[str, Any]:
     """Everything `lego status` says, as plain data."""
     from lego.report.change import change, told
-    from lego.rundb import catalogue, meta, rounds, training
+    from lego.rundb import catalogue, meta, rounds, training, verdicts
     from lego.rundb.signatures import look
     from lego.rundb.summary import summarise
 
@@ -60,6 +60,7 @@ def gather(store: Store) -> dict[str, Any]:
                 "policy": round_.policy_version,
                 "open": round_.open,
                 **asdict(summarise(store, round_)),
+                "tampering": verdicts.tampering(store, round_.id),
             }
             for round_ in all_rounds[-12:]
         ],
@@ -93,6 +94,7 @@ def lines(name: str, report: dict[str, Any], wanted: int) -> list[str]:
         out.append(f" build-images  {built} of {built + report['images']['failed']}{failed}")
     for round_ in report["rounds"][-6:]:
         out += _round_lines(round_)
+        out += _tamper_lines(round_["tampering"], report.get("tamper", ""))
     for step in report["steps"][-4:]:
         out.append(_step_line(step))
         out += _worst_lines(step) if step["status"] == "refused" else []
@@ -131,6 +133,19 @@ def _round_lines(round_: dict[str, Any]) -> list[str]:
         verified = f"{round_['verified']} of {round_['finished']}"
         out.append("   ".join([f"   verify      {verified}", f"solved {round_['solved']}{reward}", *more]))
     return out
+
+
+_HANDLED = {"exclude": "excluded", "penalise": "reward 0", "flag": "only flagged"}
+
+
+def _tamper_lines(tampering: dict[str, list[int]], policy: str) -> list[str]:
+    """Which trials tried to influence their grading, and how, and what becomes of them."""
+    told = []
+    for kind, trials in list(tampering.items())[:4]:
+        some = ", ".join(map(str, trials[:4])) + (", …" if len(trials) > 4 else "")
+        told.append(f"{kind} (trial{'s' if len(trials) > 1 else ''} {some})")
+    more = f"; {len(tampering) - 4} more kinds" if len(tampering) > 4 else ""
+    return _wrapped(f"   {_HANDLED.get(policy, 'tamper')}: {'; '.join(told)}{more}") if told else []
 
 
 def _step_line(step: dict[str, Any]) -> str:

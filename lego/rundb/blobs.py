@@ -48,4 +48,11 @@ def unpack_floats(blob: bytes) -> npt.NDArray[np.float32]:
 
 
 def to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    """Compact JSON as SQLite takes it: an odd file name's bytes that are no text (lone surrogates) are escaped, and come
+    back as they were."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), default=str)
+    return text

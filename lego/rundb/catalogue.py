@@ -71,6 +71,10 @@ def images(store: Store) -> list[Row]:
     return store.rows("SELECT * FROM images ORDER BY kind, name")
 
 
+def is_task(store: Store, task_id: str) -> bool:
+    return store.value("SELECT 1 FROM tasks WHERE id = ?", (task_id,)) is not None
+
+
 def record_baseline(
     store: Store,
     *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from lego.errors import StoreError
@@ -74,6 +75,34 @@ def _verdict(verdict: Row) -> dict[str, Any]:
         "detail": json.loads(verdict["detail"]),
         "tamper": json.loads(verdict["tamper"]),
     }
+
+
+def all_verdicts(store: Store, trial_id: int) -> list[dict[str, Any]]:
+    """Every verdict on a trial, the latest, which counts, last; `at` in local time as text."""
+    rows = store.rows("SELECT * FROM verdicts WHERE trial_id = ? ORDER BY id", (trial_id,))
+    return [
+        {
+            "id": row["id"],
+            "at": datetime.fromtimestamp(row["at"]).astimezone().isoformat(" ", "seconds"),
+            **_verdict(row),
+        }
+        for row in rows
+    ]
+
+
+def task_history(store: Store, task_id: str) -> list[dict[str, Any]]:
+    """A task through the rounds, the oldest first: kind, ordinal, policy, harness; how many trials were verified, were
+    solved, tampered, broke their tests, could not be verified (errors), were lost to infrastructure; their numbers."""
+    rows = store.rows(
+        "SELECT r.kind, r.ordinal, r.policy_version AS policy, t.harness, count(v.reward) AS verified,"
+        f" coalesce(sum({verdicts.SOLVED}), 0) AS solved, coalesce(sum(v.tamper != '[]'), 0) AS tampered,"
+        " coalesce(sum(v.outcome = 'broken'), 0) AS broken, coalesce(sum(v.outcome = 'error'), 0) AS errors,"
+        " coalesce(sum(t.fault = 'infra'), 0) AS infra, json_group_array(t.id) AS trials"
+        f" FROM trials t JOIN rounds r ON r.id = t.round_id LEFT JOIN verdicts v ON {verdicts.IS_LATEST}"
+        " WHERE t.task_id = ? GROUP BY r.id, t.harness ORDER BY r.id, t.harness",
+        (task_id,),
+    )
+    return [{**row, "trials": sorted(json.loads(row["trials"]))} for row in rows]
 
 
 def why(verdict: dict[str, Any]) -> str:

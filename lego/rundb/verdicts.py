@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -118,6 +119,18 @@ def by_task(store: Store) -> dict[str, tuple[int, int]]:
         " GROUP BY t.task_id ORDER BY t.task_id"
     )
     return {row["task_id"]: (row["solved"], row["graded"]) for row in rows}
+
+
+def tampering(store: Store, round_id: int) -> dict[str, list[int]]:
+    """Kind of tamper finding -> the round's trials whose verdict that counts has one; the most frequent first."""
+    found: dict[str, set[int]] = {}
+    for row in store.rows(
+        f"SELECT t.id, v.tamper FROM trials t JOIN verdicts v ON {IS_LATEST} WHERE t.round_id = ? AND v.tamper != '[]'",
+        (round_id,),
+    ):
+        for finding in json.loads(row["tamper"]):
+            found.setdefault(finding["kind"], set()).add(row["id"])
+    return {kind: sorted(ids) for kind, ids in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))}
 
 
 def finished(store: Store, round_id: int) -> list[Row]:
