@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -29,6 +29,7 @@ from lego.sandbox.logs import LogTail, OnOutput
 from lego.sandbox.podman import Podman, run_podman
 from lego.sandbox.probe import MAP_START
 from lego.sandbox.rootfs import Job, LayJob, ReadJob, perform
+from lego.sandbox.watch import disk_use, exit_watch, note_group
 from lego.tasks.task import File
 
 Reason = Literal["exit", "timeout", "stopped", "oom", "disk", "lost"]
@@ -112,6 +113,21 @@ class Box:
         finally:
             self.ended = True
 
+    async def attach(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, terminal: bool = True) -> int:
+        """Start the container with `argv` as its command on this process's own input and output, and wait for its end.
+
+        `terminal`: input and output are a terminal, and so are the command's. Returns the exit code. Raises
+        SandboxError where podman fails.
+        """
+        self._creating = asyncio.ensure_future(
+            self.podman.call(self._create, list(argv), env or {}, None, b"", terminal)
+        )
+        await asyncio.shield(self._creating)
+        command = self.podman.argv("start", "--attach", *(["--interactive"] if terminal else []), self.name)
+        process = await asyncio.create_subprocess_exec(*command, env=dict(self.podman.env))
+        self.ended = True
+        return await process.wait()
+
     async def get(self, path: str, cap: int = 1 << 20) -> bytes | None:
         """A file's first `cap` bytes after the end; None where there is no regular file."""
         return (await self.read([path], cap))[path]
@@ -141,6 +157,12 @@ class Box:
     # --- blocking parts, run in the store's threads ------------------------------------------------------------
 
     def _start(self, argv: list[str], env: Mapping[str, str], user: str | None, stdin: bytes) -> None:
+        self._create(argv, env, user, stdin)
+        self.podman.request("post", f"/containers/{self._id}/start", allow=(304,))
+
+    def _create(
+        self, argv: list[str], env: Mapping[str, str], user: str | None, stdin: bytes, terminal: bool = False
+    ) -> None:
         podman, spec = self.podman, self.spec
         podman.check_disk()
         image = podman.image(spec.image)
@@ -148,7 +170,7 @@ class Box:
         if stdin:
             self._entries.append(Entry("/run/lego-stdin", "file", 0o444, stdin))
             argv = ["/bin/sh", "-c", 'exec "$@" < /run/lego-stdin', "sh", *argv]
-        body = create_body(podman, spec, self.name, argv, env, user)
+        body = create_body(podman, spec, self.name, argv, env, user, terminal)
         response = podman.request("post", "/containers/create", data=body, allow=(409,))
         answer = response.json()
         warnings = [line for line in answer.get("Warnings") or () if "swap" not in line.lower()]
@@ -168,7 +190,6 @@ class Box:
             _perform(podman, self._id, LayJob(self._merged, self._shift, self._entries, user or image.user, folders))
         except OSError as error:
             raise SandboxError(f"files cannot be laid into {spec.image}: {error}") from error
-        podman.request("post", f"/containers/{self._id}/start", allow=(304,))
 
     def _kill(self) -> None:
         params = {"signal": "SIGKILL"}
@@ -204,7 +225,7 @@ class Box:
         killed: Reason | None = None
         ask_at = over_at = 0.0
         tick, disk_at = _TICK_FIRST, begun + _DISK_EVERY
-        with _exit_watch(pid) as gone:
+        with exit_watch(pid) as gone:
             stopping = asyncio.ensure_future(stop.wait()) if stop is not None else None
             try:
                 while not self._exit_file().exists():
@@ -214,7 +235,7 @@ class Box:
                         waits.append(stopping)
                     await asyncio.wait(waits, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
                     tick = 0.002 if gone.done() else min(tick * 1.5, _TICK_LAST)
-                    _note_group(group, evidence)
+                    note_group(group, evidence)
                     log.poll()
                     if killed is None:
                         if stopping is not None and stopping.done():
@@ -223,7 +244,7 @@ class Box:
                             killed = "timeout"
                         elif time.monotonic() > disk_at:
                             upper = str(self._layers["UpperDir"])
-                            used = await self.podman.call(_disk_use, upper, self.spec.limits.disk)
+                            used = await self.podman.call(disk_use, upper, self.spec.limits.disk)
                             evidence["disk_bytes"] = used
                             disk_at = time.monotonic() + _DISK_EVERY
                             if used > self.spec.limits.disk:
@@ -242,7 +263,7 @@ class Box:
                             ask_at = now + _ASK_AFTER
                         if killed is not None and now > over_at + _GIVE_UP_AFTER:
                             raise SandboxError(f"container {self.name} does not end though it was killed")
-                _note_group(group, evidence)
+                note_group(group, evidence)
             finally:
                 if stopping is not None:
                     stopping.cancel()
@@ -323,57 +344,6 @@ async def open_box(podman: Podman, spec: BoxSpec) -> AsyncIterator[Box]:
         yield box
     finally:
         await box.close()
-
-
-@contextlib.contextmanager
-def _exit_watch(pid: int | None) -> Iterator[asyncio.Future[None]]:
-    """A future done when process `pid` ends (at once where it already has)."""
-    loop = asyncio.get_running_loop()
-    gone: asyncio.Future[None] = loop.create_future()
-    handle = -1
-    if pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            handle = os.pidfd_open(pid)
-    if handle < 0:
-        gone.set_result(None)
-        yield gone
-        return
-
-    def ended() -> None:
-        loop.remove_reader(handle)
-        if not gone.done():
-            gone.set_result(None)
-
-    loop.add_reader(handle, ended)
-    try:
-        yield gone
-    finally:
-        loop.remove_reader(handle)
-        os.close(handle)
-
-
-def _note_group(group: Cgroup, evidence: dict[str, Any]) -> None:
-    kills = group.oom_kills()
-    if kills:
-        evidence["oom_kills"] = kills
-    refused = group.pids_refused()
-    if refused:
-        evidence["pids_refused"] = refused
-
-
-def _disk_use(upper: str, limit: int) -> int:
-    """Bytes under a folder, each entry at least one block; stops counting once over `limit`."""
-    used, folders = 0, [upper]
-    while folders and used <= limit:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    used += max(entry.stat(follow_symlinks=False).st_blocks * 512, 4096)
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-        except OSError:
-            continue
-    return used
 
 
 def _perform(podman: Podman, container: str, job: Job) -> object:

@@ -70,7 +70,13 @@ class BoxSpec:
 
 
 def create_body(
-    podman: Podman, spec: BoxSpec, name: str, argv: Sequence[str], env: Mapping[str, str], user: str
+    podman: Podman,
+    spec: BoxSpec,
+    name: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    user: str,
+    terminal: bool = False,
 ) -> str:
     """The JSON of a libpod create request. Raises SandboxError when the image is not there."""
     capabilities, limits = podman.capabilities, spec.limits
@@ -108,6 +114,8 @@ def create_body(
             _rlimit("CORE", 0),
         ],
         "mounts": mounts,
+        "terminal": terminal,
+        "stdin": terminal,
     }
     if user:
         body["user"] = user

@@ -31,7 +31,7 @@ _LOG_CAP = 1 << 20
 _TESTS_CAP = 4 << 20
 _REWARDS = (REWARD_JSON, REWARD_TEXT)
 # Enough for a test.sh to run the code under test as another user than the one that writes the reward.
-_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
 _PYCACHE = "/tmp/lego-pycache"
 
 
@@ -157,9 +157,9 @@ class _Bench:
     async def tests(self, submission: Submission) -> _Run:
         task = self._task
         grader = open_grader(task)
-        async with open_box(self._podman, self._spec(task.verifier_user or "", "verify", _CAPABILITIES)) as box:
+        async with open_box(self._podman, self._spec(task.verifier_user or "", "verify", CAPABILITIES)) as box:
             submission.apply_to(box)
-            hidden = _under("/tests", task.tests, "test.sh")
+            hidden = hidden_tests(task)
             box.put(hidden)
             box.put(grader.files())
             box.lay([Entry(path, "deleted") for path in (REWARD_JSON, REWARD_TEXT, TEST_LOG)])
@@ -247,6 +247,11 @@ def _judge(run: _Run, controlled: bool, control: str | None) -> Verdict:
     if control is not None:
         return Verdict("error", None, {**detail, "control": control, "fault": "task"})
     return Verdict("broken", 0.0, {**detail, "control": "gave a reward"})
+
+
+def hidden_tests(task: Task) -> dict[str, File]:
+    """A task's tests by the absolute paths that they have at verification."""
+    return _under("/tests", task.tests, "test.sh")
 
 
 def _spoken_of(path: str, tests: Tree) -> bool:
