@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lego.errors import SandboxError, TaskError
+from lego.rollout.health import refuse_hopeless_trials, refuse_hopeless_verifications
 from lego.rollout.scheduler import drain
 from lego.rollout.site import Site, Workshop
 from lego.rollout.stopping import Stop
@@ -12,13 +12,8 @@ from lego.rollout.trial import run_trial
 from lego.rollout.verification import verify_trial
 from lego.rundb import meta, trials, verdicts
 from lego.rundb.rounds import Round
-from lego.rundb.store import Row, Store
+from lego.rundb.store import Row
 from lego.rundb.trials import Trial
-
-INFRA_STREAK = 6
-"""Infrastructure faults in a row after which going on would only burn time."""
-
-_ADVICE = "lego try TASK --output shows one attempt whole; lego check probes what trials stand on"
 
 OnChange = Callable[[], None]
 
@@ -35,7 +30,7 @@ async def run_trials(site: Site, stop: Stop, on_change: OnChange) -> None:
         on_change()
         await run_trial(trial, site)
         on_change()
-        _refuse_hopeless(store, site.round.id)
+        refuse_hopeless_trials(store, site.round.id)
 
     def claim() -> Trial | None:
         if trials.reclaim(store, site.round.id, config.rollout.max_attempts):
@@ -51,26 +46,20 @@ async def run_trials(site: Site, stop: Stop, on_change: OnChange) -> None:
     )
 
 
-def _refuse_hopeless(store: Store, round_id: int) -> None:
-    streak, reason = trials.infra_streak(store, round_id)
-    if streak >= INFRA_STREAK:
-        raise SandboxError(f"{streak} trials in a row failed on infrastructure, the last one: {reason}", hint=_ADVICE)
-    counts = trials.counts(store, round_id)
-    if counts.keys() == {"failed"}:
-        kind = SandboxError if streak else TaskError
-        raise kind(f"not one trial of the round could be run, the last one: {reason}", hint=_ADVICE)
-
-
 async def run_verifications(
     workshop: Workshop, round_: Round, stop: Stop, on_change: OnChange, complete: Callable[[], bool] = lambda: True
 ) -> None:
-    """Verify what has finished; returns when `complete()` (no more trials will come) and nothing is left to verify."""
+    """Verify what has finished; returns when `complete()` (no more trials will come) and nothing is left to verify.
+
+    Raises VerifierError when one verification after another fails on infrastructure.
+    """
     run = workshop.run
     store = run.store
 
     async def work(row: Row) -> None:
         await verify_trial(row, workshop)
         on_change()
+        refuse_hopeless_verifications(store, round_.id)
 
     def claim() -> Row | None:
         trials.reclaim(store, round_.id, run.config.rollout.max_attempts)

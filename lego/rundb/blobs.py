@@ -48,8 +48,8 @@ def unpack_floats(blob: bytes) -> npt.NDArray[np.float32]:
 
 
 def to_json(value: Any) -> str:
-    """Compact JSON as SQLite takes it: an odd file name's bytes that are no text (lone surrogates) are escaped, and come
-    back as they were."""
+    """Compact JSON as SQLite takes it: what an odd file name has that is no text (lone surrogates) is escaped, and comes
+    back as it was."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     try:
         text.encode()

@@ -184,16 +184,25 @@ def unfinished(store: Store, round_id: int) -> int:
     )
 
 
-def infra_streak(store: Store, round_id: int) -> tuple[int, str]:
-    """How many of the last closed attempts in a row were infra faults, and the latest reason."""
-    rows = store.rows(
+def infra_streak(store: Store, round_id: int) -> list[str]:
+    """The reasons of the last closed attempts, the latest first, as long as they are infra faults in a row."""
+    streak: list[str] = []
+    for row in _closed(store, round_id):
+        if row["fault"] != "infra":
+            break
+        streak.append(row["reason"])
+    return streak
+
+
+def last_reason(store: Store, round_id: int) -> str:
+    """Why the attempt that was closed last ended as it did."""
+    closed = _closed(store, round_id)
+    return str(closed[0]["reason"]) if closed else ""
+
+
+def _closed(store: Store, round_id: int) -> list[Row]:
+    return store.rows(
         "SELECT fault, reason FROM trials WHERE round_id = ? AND ended_at IS NOT NULL AND ending != 'lease'"
         " ORDER BY ended_at DESC LIMIT 50",
         (round_id,),
     )
-    streak = 0
-    for row in rows:
-        if row["fault"] != "infra":
-            break
-        streak += 1
-    return streak, rows[0]["reason"] if rows else ""

@@ -133,6 +133,21 @@ def tampering(store: Store, round_id: int) -> dict[str, list[int]]:
     return {kind: sorted(ids) for kind, ids in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))}
 
 
+def infra_streak(store: Store, round_id: int) -> list[str]:
+    """The reasons of the round's last verdicts, the latest first, as long as they are infra faults in a row."""
+    streak: list[str] = []
+    for row in store.rows(
+        "SELECT v.outcome, v.detail FROM verdicts v JOIN trials t ON t.id = v.trial_id WHERE t.round_id = ?"
+        " ORDER BY v.id DESC LIMIT 50",
+        (round_id,),
+    ):
+        detail = json.loads(row["detail"])
+        if row["outcome"] != "error" or detail.get("fault") != "infra":
+            break
+        streak.append(str(detail.get("reason", "")))
+    return streak
+
+
 def finished(store: Store, round_id: int) -> list[Row]:
     """Every finished trial of the round, whole."""
     return store.rows("SELECT * FROM trials WHERE round_id = ? AND status = 'finished' ORDER BY id", (round_id,))
