@@ -53,7 +53,7 @@ test: setup lint
 harness-matrix: setup
 	OMP_NUM_THREADS=1 $(BIN)/lego check --all-harnesses --table
 	LEGO_REQUIRE=openhands,terminus-2,opencode,qwen-code $(BIN)/python -m pytest \
-		tests/harness/test_openhands.py tests/harness/test_terminus.py tests/harness/test_opencode.py tests/harness/test_qwen_code.py
+		tests/harness/test_big.py tests/harness/test_fault_table.py
 
 VLLM_VENV ?= .venv-vllm
 $(VLLM_VENV)/.installed: pyproject.toml tools/vllm.sh

@@ -58,7 +58,9 @@ class FinishedCall:
 class Summary:
     """A session in numbers. Tokens are ids; seconds are wall clock.
 
-    calls: requests that sampled something.  foreign: requests that the harness did not make, refused or answered.
+    calls: requests that sampled something.  heard: those whose reply the agent may have acted upon: it reached the
+    harness whole, or had a tool call in the part that did.
+    foreign: requests that the harness did not make, refused or answered.
     rejected: how many requests were refused, by reason.  overflowed: the last request was more than the context holds.
     engine_seconds: time with at least one call queued or generating (the trial clock stood still meanwhile).
     faults: replies lost to our own engine or proxy; `fault` is the last one's message ("" = none), `fault_of` whose
@@ -66,6 +68,7 @@ class Summary:
     """
 
     calls: int = 0
+    heard: int = 0
     prompt_tokens: int = 0
     sampled_tokens: int = 0
     abandoned: int = 0

@@ -260,6 +260,7 @@ class Session:
                 return
         else:
             self._sum.calls += 1
+            self._sum.heard += call.fate != "abandoned" or bool((call.reply or {}).get("tool_calls"))
             self._sum.prompt_tokens += call.prompt_tokens
             self._sum.malformed += malformed
             self._sum.abandoned += call.fate == "abandoned"

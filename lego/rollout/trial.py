@@ -28,6 +28,8 @@ from lego.tasks.task import Task
 
 _NEVER_REACHED = {"wrong_token", "not_found", "foreign"}
 """Refusals that an unbroken harness never meets: calls that met only these did not reach the model."""
+_UNHEARD = _NEVER_REACHED | {"client_gone"}
+"""Ends of calls of which the agent heard nothing, so that nothing was its doing."""
 
 
 async def run_trial(trial: Trial, site: Site) -> None:
@@ -50,6 +52,9 @@ async def run_trial(trial: Trial, site: Site) -> None:
                         stop=session.capped,
                         on_output=site.on_output,
                     )
+                    # The container sees its folder read-only: only the host can take the socket away.
+                    if not session.closed and not sealed.socket.exists():
+                        raise SandboxError(f"the socket of the proxy vanished while the harness ran: {sealed.socket}")
                     await session.close()
                     _refuse_infra(site, session, ending)
                     submission = await collect(
@@ -146,13 +151,18 @@ def _box_spec(trial: Trial, site: Site, task: Task, launch: Launch, sealed: Seal
 
 
 def _refuse_infra(site: Site, session: Session, ending: Ending) -> None:
-    """Raises on evidence that the agent cannot produce: a lost container, a fault of our engine, no call at all."""
+    """Raises on evidence that the agent cannot produce: a lost container, a fault of our engine, no call at all, or
+    none that was answered before the harness had enough of waiting."""
     summary = session.summary()
     if ending.reason == "lost":
         raise SandboxError("the container vanished while the harness ran")
     if summary.faults and summary.fault_of != "policy":
         raise EngineError(f"{summary.faults} replies were lost: {summary.fault}", fault=summary.fault_of or "infra")
-    if not summary.calls and not set(summary.rejected) - _NEVER_REACHED:
+    if not summary.heard and not summary.faults and not set(summary.rejected) - _UNHEARD:
+        gone = summary.calls + summary.rejected.get("client_gone", 0)
+        if gone:
+            cause = f"it hung up on all its calls ({gone}), after {summary.engine_seconds:.0f} s of the engine's time"
+            raise HarnessError(f"no reply reached the harness: {_with_last_words(cause, ending)}")
         raise HarnessError(f"no call reached the model: {_silence(summary.rejected, ending)}")
 
 
@@ -171,6 +181,10 @@ def _silence(rejected: Mapping[str, int], ending: Ending) -> str:
         cause = f"the harness ended with exit code {ending.rc}" + (
             "" if ending.reason == "exit" else f" ({ending.reason})"
         )
+    return _with_last_words(cause, ending)
+
+
+def _with_last_words(cause: str, ending: Ending) -> str:
     words = " ".join((ending.stderr or ending.stdout)[-300:].decode(errors="replace").split())
     return f"{cause}; its last words: {words}" if words else f"{cause}, without a word"
 

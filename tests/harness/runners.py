@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from lego.proxy.rules import CallRules
 from lego.proxy.session import Caps, Session, SessionSpec
 from lego.sandbox.create import Limits
 from lego.sandbox.podman import Podman
+from lego.tasks.task import Task
 from lego.units import parse_size
 from tests.conftest import missing
 from tests.harness.canned import Ran, run_sealed
@@ -26,6 +27,7 @@ from tests.images.bare import make_bare_image
 from tests.proxy.families import family
 from tests.proxy.parts import PlayEngine
 
+BIG = ("opencode", "openhands", "qwen-code", "terminus-2")
 TAG = "localhost/lego-test/bash:1"
 DOCKERFILE = """
 FROM {base} AS packages
@@ -47,14 +49,23 @@ async def bash_image(podman: Podman, folder: Path) -> str:
 
 
 async def built(podman: Podman, spec: HarnessSpec, folder: Path) -> str:
-    """The tag of the harness's runtime image, built if it is missing. Only where LEGO_REQUIRE names the harness: these
-    images are large, and their tests take minutes."""
-    if spec.name not in os.environ.get("LEGO_REQUIRE", "").split(","):
+    """The tag of the harness's runtime image, built if it is missing. A big one only where LEGO_REQUIRE names it: its
+    image is large, and its tests take minutes."""
+    if spec.name in BIG and spec.name not in os.environ.get("LEGO_REQUIRE", "").split(","):
         missing(spec.name, "not asked for; make harness-matrix runs these tests")
+    await _build(podman, [], [spec], folder)
+    return runtime_tag(spec, ImagesSection())
+
+
+async def built_task(podman: Podman, task: Task, folder: Path) -> None:
+    """Build the task's image if it is missing."""
+    await _build(podman, [task], [], folder)
+
+
+async def _build(podman: Podman, tasks: Sequence[Task], specs: Sequence[HarnessSpec], folder: Path) -> None:
     section = ImagesSection()
-    for result in await Builder(podman, section, folder / "logs").build(plan((), [spec], section)):
+    for result in await Builder(podman, section, folder / "logs").build(plan(tasks, specs, section)):
         assert result.status != "failed", (result.reason, result.log_path.read_text())
-    return runtime_tag(spec, section)
 
 
 @dataclass
