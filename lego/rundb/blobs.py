@@ -48,7 +48,7 @@ def unpack_floats(blob: bytes) -> npt.NDArray[np.float32]:
 
 
 def to_json(value: Any) -> str:
-    """Compact JSON as SQLite takes it: what an odd file name has that is no text (lone surrogates) is escaped, and comes
+    """Compact JSON as SQLite takes it: what in an odd file name is no text (lone surrogates) is escaped, and comes
     back as it was."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     try:
