@@ -29,12 +29,14 @@ _PATIENCE = 60.0
 @dataclass(frozen=True)
 class Ask:
     """Tests to run. `names` None means all in `files`; `limit` is seconds a test, `budget` seconds in all.
-    `detail`: what failures showed; `coverage`: which lines each test ran."""
+    `stop_at_limit`: a test that takes longer ends them all. `detail`: what failures showed; `coverage`: which lines
+    each test ran."""
 
     files: Sequence[str]
     names: Sequence[str] | None = None
     limit: float = 10.0
     budget: float = 300.0
+    stop_at_limit: bool = False
     detail: bool = False
     coverage: bool = False
     plugins: Sequence[str] = ()
@@ -69,7 +71,7 @@ class Worker:
                 "ask": {
                     "app": APP, "settings": SETTINGS, "files": list(ask.files), "limit": ask.limit,
                     "names": None if ask.names is None else list(ask.names), "detail": ask.detail,
-                    "coverage": ask.coverage, "plugins": list(ask.plugins),
+                    "stop_at_limit": ask.stop_at_limit, "coverage": ask.coverage, "plugins": list(ask.plugins),
                 },
                 "budget": ask.budget,
             },

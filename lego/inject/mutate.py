@@ -1,7 +1,8 @@
 """The bugs that are put in: one small change of a function each, in the manner of SWE-smith's procedural bugs.
 
-Every operator looks at one statement or expression and names the byte ranges it would change; `mutations` keeps the
-results that are still Python, and another program than before.
+Every operator looks at one statement or expression and names the byte ranges it would change. Whether that leaves
+Python, and another program than before, `changes_program` says; parsing a file anew for each of thousands would take
+minutes, and few of them get their turn.
 """
 
 from __future__ import annotations
@@ -34,26 +35,25 @@ _TWINS |= {other: one for one, other in _TWINS.items() if other not in _TWINS}
 
 
 def mutations(path: str, data: bytes) -> list[Mutation]:
-    """Every mutation of a file's functions, in the order of their places; empty where the file is not Python."""
+    """Every mutation of a file's functions, in the order of their places, still to be checked with `changes_program`;
+    empty where the file is not Python."""
     try:
         source = Source(path, data)
     except SyntaxError:
         return []
-    before = ast.dump(source.tree)
     found: dict[tuple[int, int, bytes], Mutation] = {}
     for scope, function in functions(source.tree):
         for statement, block in statements(function):
             lines = header(statement)
             for kind, (start, end, text) in _of_statement(source, statement, block):
-                mutation = Mutation(path, kind, start, end, text, lines, scope)
-                if (start, end, text) not in found and _other_program(mutation.apply(data), before):
-                    found[start, end, text] = mutation
-    return sorted(found.values(), key=lambda one: (one.start, one.end, one.text))
+                found.setdefault((start, end, text), Mutation(path, kind, start, end, text, lines, scope))
+    return [found[key] for key in sorted(found)]
 
 
-def _other_program(data: bytes, before: str) -> bool:
+def changes_program(data: bytes, mutation: Mutation) -> bool:
+    """Whether a mutation of a file leaves Python, and not the same program."""
     try:
-        return ast.dump(ast.parse(data)) != before
+        return ast.dump(ast.parse(mutation.apply(data))) != ast.dump(ast.parse(data))
     except (SyntaxError, ValueError):
         return False
 

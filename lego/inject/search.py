@@ -21,7 +21,7 @@ from lego.inject.bench import Worker
 from lego.inject.edits import Mutation
 from lego.inject.folder import Writer
 from lego.inject.layout import Layout
-from lego.inject.mutate import mutations
+from lego.inject.mutate import changes_program, mutations
 from lego.inject.source import Project
 from lego.inject.state import Decision, State
 from lego.inject.trial import Bug, Candidate, Tried
@@ -89,6 +89,7 @@ class Search:
         self._tried: dict[int, tuple[Tried, float]] = {}
         self._next = self._turn = 0
         self._lines: set[tuple[str, tuple[int, int]]] = set()
+        self._checked: dict[str, bool] = {}
         self._moved = asyncio.Condition()
         self.kept: list[str] = []
 
@@ -127,10 +128,16 @@ class Search:
 
     def _settled(self, index: int) -> bool:
         candidate = self._order[index]
-        return candidate.id in self._state.decisions or self._near(candidate)
+        return candidate.id in self._state.decisions or bool(self._untried(candidate))
 
-    def _near(self, candidate: Candidate) -> bool:
-        return (candidate.mutation.path, candidate.mutation.lines) in self._lines
+    def _untried(self, candidate: Candidate) -> str:
+        """Why a candidate need not be tried at all; empty where it must be."""
+        mutation = candidate.mutation
+        if (mutation.path, mutation.lines) in self._lines:
+            return "beside another"
+        if candidate.id not in self._checked:
+            self._checked[candidate.id] = changes_program(self._project.tree[mutation.path].data, mutation)
+        return "" if self._checked[candidate.id] else "not another program"
 
     async def _try(self, worker: Worker, index: int) -> bool:
         """Try one candidate; whether the container was lost over it."""
@@ -153,8 +160,8 @@ class Search:
         while self._turn < len(self._order) and not self._done():
             candidate = self._order[self._turn]
             known = self._state.decisions.get(candidate.id)
-            if known is None and self._near(candidate):
-                known = Decision(candidate.id, "beside another", candidate.mutation.kind)
+            if known is None and (reason := self._untried(candidate)):
+                known = Decision(candidate.id, reason, candidate.mutation.kind)
                 self._state.decide(known)
             if known is None:
                 if self._turn not in self._tried:

@@ -121,7 +121,7 @@ class Bug:
 
     async def _run(self, names: Sequence[str], *, detail: bool = False, mutated: bool = True) -> Ran:
         files = tuple(dict.fromkeys(name.partition("::")[0] for name in names))
-        ask = Ask(files, names, TEST_LIMIT, self._budget(), detail=detail, plugins=self._baseline.plugins)
+        ask = Ask(files, names, TEST_LIMIT, self._budget(), True, detail, plugins=self._baseline.plugins)
         return await self._worker.tests(ask, {self._mutation.path: self._mutated} if mutated else {})
 
     def _budget(self) -> float:

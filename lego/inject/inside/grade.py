@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 
-def in_place_of_links(app, path):
+def in_place_of_links(app: Path, path: Path) -> None:
     """Make a path of the project one that leads nowhere else."""
     for parent in reversed(path.relative_to(app).parents[:-1]):
         folder = app / parent
@@ -41,7 +41,7 @@ def in_place_of_links(app, path):
         shutil.rmtree(path)
 
 
-def restore_suite(app):
+def restore_suite(app: Path) -> None:
     with tarfile.open(HERE / "suite.tar") as tar:
         for member in tar:
             file = tar.extractfile(member)
@@ -52,7 +52,7 @@ def restore_suite(app):
                 target.chmod(0o644 | (member.mode & 0o111))
 
 
-def readable(folder):
+def readable(folder: Path) -> None:
     """Let the other user read and enter what the agent may have left private, and write nothing."""
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
@@ -62,8 +62,8 @@ def readable(folder):
                 path.chmod(mode | (0o555 if path.is_dir() else 0o444))
 
 
-def run_pytest(app, names, work, user, limit):
-    def become():
+def run_pytest(app: Path, names: list[str], work: Path, user: int | None, limit: float) -> bytes:
+    def become() -> None:
         os.setsid()
         if user is not None:
             try:
@@ -108,7 +108,7 @@ def run_pytest(app, names, work, user, limit):
         return file.read()
 
 
-def end_all(process, user):
+def end_all(process: "subprocess.Popen[bytes]", user: int | None) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -122,7 +122,7 @@ def end_all(process, user):
         time.sleep(0.005)
 
 
-def owner(pid):
+def owner(pid: str) -> int:
     try:
         with open(f"/proc/{pid}/stat") as stat:
             if stat.read().rpartition(")")[2].split()[0] == "Z":
@@ -132,9 +132,10 @@ def owner(pid):
         return -1
 
 
-def outcomes(report):
+def outcomes(report: bytes) -> dict[str, list[str]]:
     """Test id to the outcomes reported for it; empty where the report was not written to its end."""
-    found, ended = {}, False
+    found: dict[str, list[str]] = {}
+    ended = False
     for line in report.splitlines():
         try:
             record = json.loads(line)
@@ -146,7 +147,7 @@ def outcomes(report):
     return found if ended else {}
 
 
-def grade(app, user):
+def grade(app: Path, user: int | None) -> bool:
     wanted = json.loads((HERE / "names.json").read_text())
     names = [*wanted["fail_to_pass"], *wanted["pass_to_pass"]]
     word = secrets.token_hex(8)
@@ -174,7 +175,7 @@ def grade(app, user):
     return bool(names) and not bad and canary_failed
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--app", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

@@ -7,11 +7,15 @@ is graded. Needs pytest, and coverage where the ask wants it; nothing of the pro
 """
 
 import contextlib
+import importlib
 import json
 import os
 import signal
 import sys
+from collections.abc import Generator, Iterator
+from typing import Any
 
+Ask = dict[str, Any]
 DETAIL = 600
 """Characters of one text about a failure."""
 
@@ -19,23 +23,27 @@ DETAIL = 600
 class Reporter:
     """A pytest plug-in: keeps the named tests alone, limits each in time, says what became of it."""
 
-    def __init__(self, ask, out, coverage):
+    def __init__(self, ask: Ask, out: int, coverage: Any) -> None:
         self.ask, self.out, self.coverage = ask, out, coverage
         self.names = None if ask.get("names") is None else set(ask["names"])
-        self.now, self.homes, self.compared = {}, {}, None
+        self.now: dict[str, Any] = {}
+        self.homes: dict[str, list[str] | None] = {}
+        self.compared: list[str] | None = None
+        self.session: Any = None
 
-    def say(self, **record):
+    def say(self, **record: Any) -> None:
         data = json.dumps(record).encode() + b"\n"
         while data:
             data = data[os.write(self.out, data) :]
 
-    def pytest_collectreport(self, report):
+    def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
             text = str(getattr(report.longrepr, "longrepr", report.longrepr))
             errors = [line for line in text.splitlines() if line.startswith("E  ")] or text.splitlines()[-1:]
             self.say(uncollected=report.nodeid, why=errors[-1].removeprefix("E").strip()[:DETAIL] if errors else "")
 
-    def pytest_collection_modifyitems(self, config, items):
+    def pytest_collection_modifyitems(self, session: Any, config: Any, items: list[Any]) -> None:
+        self.session = session
         if self.names is not None:
             left = [item for item in items if item.nodeid not in self.names]
             items[:] = [item for item in items if item.nodeid in self.names]
@@ -44,13 +52,13 @@ class Reporter:
             for item in items:
                 self.homes[item.nodeid] = home(item, self.ask["app"])
 
-    def pytest_runtest_logstart(self, nodeid):
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.now = {"id": nodeid, "outcome": "passed", "seconds": 0.0}
         self.compared = None
         if self.coverage is not None:
             self.coverage.switch_context(nodeid)
 
-    def pytest_runtest_logreport(self, report):
+    def pytest_runtest_logreport(self, report: Any) -> None:
         self.now["seconds"] = round(self.now["seconds"] + report.duration, 4)
         outcome = self.now["outcome"]
         if report.failed:
@@ -63,20 +71,22 @@ class Reporter:
         if report.failed and "failure" not in self.now and getattr(report, "said", None):
             self.now["failure"] = report.said
 
-    def pytest_runtest_logfinish(self, nodeid):
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
         if self.coverage is not None:
             self.coverage.switch_context("")
         if nodeid in self.homes:
             self.now["home"] = self.homes[nodeid]
         self.say(**self.now)
+        if self.ask.get("stop_at_limit") and self.now["seconds"] >= self.ask["limit"]:
+            self.session.shouldstop = "a test took too long"
 
-    def pytest_assertrepr_compare(self, op, left, right):
+    def pytest_assertrepr_compare(self, op: str, left: object, right: object) -> None:
         with contextlib.suppress(Exception):
             self.compared = [op, repr(left)[:DETAIL], repr(right)[:DETAIL]]
 
     @contextlib.contextmanager
-    def limited(self):
-        def stop(*_):
+    def limited(self) -> Iterator[None]:
+        def stop(*_: object) -> None:
             raise TimeoutError(f"more than {self.ask['limit']} s")
 
         before = signal.signal(signal.SIGALRM, stop)
@@ -88,25 +98,25 @@ class Reporter:
             signal.signal(signal.SIGALRM, before)
 
 
-def plugin(pytest, ask, out, coverage):
+def plugin(pytest: Any, ask: Ask, out: int, coverage: Any) -> Reporter:
     class Hooks(Reporter):
         @pytest.hookimpl(wrapper=True)
-        def pytest_runtest_setup(self, item):
+        def pytest_runtest_setup(self, item: Any) -> Iterator[None]:
             with self.limited():
                 return (yield)
 
         @pytest.hookimpl(wrapper=True)
-        def pytest_runtest_call(self, item):
+        def pytest_runtest_call(self, item: Any) -> Iterator[None]:
             with self.limited():
                 return (yield)
 
         @pytest.hookimpl(wrapper=True)
-        def pytest_runtest_teardown(self, item):
+        def pytest_runtest_teardown(self, item: Any) -> Iterator[None]:
             with self.limited():
                 return (yield)
 
         @pytest.hookimpl(wrapper=True)
-        def pytest_runtest_makereport(self, item, call):
+        def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, Any]:
             report = yield
             if ask.get("detail") and report.failed and call.excinfo is not None:
                 with contextlib.suppress(Exception):
@@ -116,9 +126,9 @@ def plugin(pytest, ask, out, coverage):
     return Hooks(ask, out, coverage)
 
 
-def home(item, app):
+def home(item: Any, app: str) -> list[str] | None:
     """[file, dotted name] of the function that a test is written as; it may be one of a class elsewhere."""
-    function = getattr(item, "function", None)
+    function: Any = getattr(item, "function", None)
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     code = getattr(function, "__code__", None)
@@ -127,29 +137,27 @@ def home(item, app):
     return [os.path.relpath(code.co_filename, app), function.__qualname__]
 
 
-def failure(excinfo, item, compared):
+def failure(excinfo: Any, item: Any, compared: list[str] | None) -> dict[str, Any]:
     """What a failed test shows: the exception, the values compared, the test's own statement."""
-    statement = ""
-    own = str(item.path)
+    own, statement = str(item.path), ""
     for entry in excinfo.traceback:
         if str(entry.path) == own or "/test" in str(entry.path):
             statement = str(entry.statement)
-    inside = excinfo.traceback[-1]
+    last = str(excinfo.traceback[-1].path)
     return {
         "type": excinfo.type.__name__,
         "message": str(excinfo.value)[:DETAIL],
         "compared": compared,
         "statement": statement[:DETAIL],
-        "raised_in_test": str(inside.path) == own
-        or "/_pytest/" in str(inside.path)
-        or "/unittest/" in str(inside.path),
+        "raised_in_test": last == own or "/_pytest/" in last or "/unittest/" in last,
     }
 
 
-def lines_by_test(coverage, app):
+def lines_by_test(coverage: Any, app: str) -> tuple[dict[str, dict[int, list[int]]], list[str]]:
     """File -> line -> numbers of the tests that ran it, and the tests by number."""
     data = coverage.get_data()
-    numbers, files = {}, {}
+    numbers: dict[str, int] = {}
+    files: dict[str, dict[int, list[int]]] = {}
     for path in data.measured_files():
         lines = {}
         for line, names in data.contexts_by_lineno(path).items():
@@ -161,20 +169,20 @@ def lines_by_test(coverage, app):
     return files, list(numbers)
 
 
-def run(ask, out):
+def run(ask: Ask, out: int) -> int:
     """Run what `ask` describes; `out` is a descriptor for the lines. Returns pytest's exit code.
 
     ask: app (folder of the project), settings (a pytest.ini), files (given to pytest), names (test ids, or null for
-    all), limit (seconds a test), scratch (a folder that may be written), detail, coverage, plugins.
+    all), limit (seconds a test), stop_at_limit, scratch (a folder that may be written), detail, coverage, plugins.
     """
     import pytest
 
     os.chdir(ask["app"])
-    coverage = None
+    coverage: Any = None
     if ask.get("coverage"):
-        from coverage import Coverage
-
-        coverage = Coverage(data_file=None, source=[ask["app"]], config_file=False, messages=False)
+        coverage = importlib.import_module("coverage").Coverage(
+            data_file=None, source=[ask["app"]], config_file=False, messages=False
+        )
     args = ["-c", ask["settings"], "--rootdir", ask["app"], "--confcutdir", ask["app"], "-q", "--color=no"]
     args += ["-p", "no:cacheprovider", "--continue-on-collection-errors", f"--basetemp={ask['scratch']}/tmp"]
     args += [word for name in ask.get("plugins", ()) for word in ("-p", name)]

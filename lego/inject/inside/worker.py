@@ -9,6 +9,7 @@ who may write nowhere but in a scratch folder.
 
 import base64
 import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -17,11 +18,14 @@ import socket
 import subprocess
 import sys
 import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 import pytest  # noqa: F401  (loaded once, for all forks)
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import run_tests  # noqa: E402
+run_tests = importlib.import_module("run_tests")
 
 USER = 65534
 SCRATCH = "/tmp/scratch"
@@ -34,16 +38,16 @@ class Files:
     """Puts files in place and takes them back. Every write gets a time of its own, or Python would take compiled
     code of the file before for that of the file now."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.time = 1_000_000_000
-        self.before = {}
+        self.before: dict[str, bytes | None] = {}
 
-    def put(self, path, data):
+    def put(self, path: str, data: bytes) -> None:
         if path not in self.before:
-            self.before[path] = open(path, "rb").read() if os.path.exists(path) else None
+            self.before[path] = Path(path).read_bytes() if os.path.exists(path) else None
         self._write(path, data)
 
-    def restore(self):
+    def restore(self) -> None:
         for path, data in self.before.items():
             if data is None:
                 with contextlib.suppress(FileNotFoundError):
@@ -52,7 +56,7 @@ class Files:
                 self._write(path, data)
         self.before = {}
 
-    def _write(self, path, data):
+    def _write(self, path: str, data: bytes) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb") as file:
             file.write(data)
@@ -60,13 +64,13 @@ class Files:
         os.utime(path, (self.time, self.time))
 
 
-def fresh(folder, mode):
+def fresh(folder: str, mode: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     os.chmod(folder, mode)
 
 
-def run_suite(job):
+def run_suite(job: dict[str, Any]) -> dict[str, Any]:
     fresh(SCRATCH, 0o777)
     os.makedirs(CACHE, exist_ok=True)
     os.chmod(CACHE, 0o777)
@@ -93,12 +97,12 @@ def run_suite(job):
         finally:
             os._exit(code)
     hung = not wait(pid, job["budget"])
-    end_all(pid)
+    end_all()
     records = [json.loads(line) for line in read(report).splitlines() if line.endswith(b"}")]
     return {"records": records, "hung": hung, "log": read(log)[-LOG_TAIL:].decode(errors="replace")}
 
 
-def wait(pid, budget):
+def wait(pid: int, budget: float) -> bool:
     """Whether a child ended by itself within `budget` seconds."""
     deadline = time.monotonic() + budget
     pause = 0.002
@@ -113,7 +117,7 @@ def wait(pid, budget):
     return False
 
 
-def end_all(pid):
+def end_all() -> None:
     """Kill what the tests left running, whatever session it went to."""
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -128,13 +132,13 @@ def end_all(pid):
             return
 
 
-def read(descriptor):
+def read(descriptor: int) -> bytes:
     os.lseek(descriptor, 0, os.SEEK_SET)
     with open(descriptor, "rb") as file:
         return file.read()
 
 
-def run_command(job):
+def run_command(job: dict[str, Any]) -> dict[str, Any]:
     """A command, and what some files hold after it."""
     done = subprocess.run(
         job["command"], env={**ENV, **job["env"]}, capture_output=True, timeout=job["budget"], stdin=subprocess.DEVNULL
@@ -150,16 +154,14 @@ def run_command(job):
     }
 
 
-def facts():
-    """Plug-ins and packages of this environment, the project's own aside (told by its missing files)."""
-    from importlib import metadata
-
+def facts() -> dict[str, Any]:
+    """Packages of this environment, and which pytest plug-ins they bring."""
     installed = {dist.metadata["Name"]: dist.version for dist in metadata.distributions()}
-    plugins = [[point.name, point.dist.name] for point in metadata.entry_points(group="pytest11")]
+    plugins = [[point.name, point.dist.name] for point in metadata.entry_points(group="pytest11") if point.dist]
     return {"installed": installed, "plugins": plugins, "python": sys.version.split()[0]}
 
 
-def main():
+def main() -> None:
     files = Files()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.connect(sys.argv[1])
