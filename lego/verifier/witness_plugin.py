@@ -42,6 +42,10 @@ class _Witness:
         self._plugins = set(_plugins(config))
         self._say("begun", {})
 
+    def pytest_collection(self) -> None:
+        """What is there before the first line of the code under test is what belongs there."""
+        self._code, self._plugins = _snapshot(), set(_plugins(self._config))
+
     def pytest_runtest_logreport(self, report: Any) -> None:
         outcome = report.outcome
         if getattr(report, "wasxfail", None) is not None:

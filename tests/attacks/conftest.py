@@ -9,8 +9,11 @@ from lego.config.schema import ImagesSection
 from lego.errors import LegoError
 from lego.images.build import ensure_base
 from lego.sandbox.podman import Podman
+from tests._tiny import tiny_policy
 from tests.conftest import missing
 from tests.sandbox.busybox import busybox_image
+
+__all__ = ["tiny_policy"]
 
 
 @pytest.fixture(scope="session")
