@@ -64,9 +64,10 @@ def place_words(project: Project, mutation: Mutation) -> frozenset[str]:
 
 
 def names_place(text: str, banned: Iterable[str]) -> bool:
-    """Whether a banned word stands in the text by itself; underscores part words."""
+    """Whether a banned word stands in the text by itself, its parts joined in whatever way; underscores part words."""
     lower = text.lower()
-    return any(re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", lower) for word in banned)
+    joined = [r"[\s_-]*".join(map(re.escape, word.split("_"))) for word in banned]
+    return any(re.search(rf"(?<![a-z0-9]){word}(?![a-z0-9])", lower) for word in joined)
 
 
 def _example(failure: Mapping[str, Any], banned: frozenset[str]) -> str:

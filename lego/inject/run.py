@@ -134,7 +134,9 @@ async def inject(wanted: Wanted, shop: Shop) -> Made:
             dict(baseline.excluded), dict(baseline.uncollected), round(baseline.seconds, 2),
             round(time.monotonic() - begun, 1),
         )  # fmt: skip
-        state.write("made.json", json.dumps(vars(made), indent=1).encode())
+        record = {**vars(made), "seed": wanted.seed, "source": project.origin, "sha256": project.sha256}
+        aside = state.write("made.json", json.dumps(record, indent=1).encode() + b"\n")
+        aside.replace(shop.out / f"{project.name}-{project.version}.json")
     if not tasks and not shop.stop.is_set():
         told = ", ".join(f"{count} {reason}" for reason, count in ends.most_common(4))
         raise TaskError(f"{wanted.target}: none of {len(order)} candidates makes a task ({told})", fault="user")
