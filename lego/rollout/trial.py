@@ -109,9 +109,8 @@ def _session_spec(trial: Trial, site: Site, spec: HarnessSpec, clock: TrialClock
 
 
 def _programs(spec: HarnessSpec) -> str:
-    """Where whatever opens the socket lies: the forwarder's or the harness's runtime, if the harness is not the
-    task's own program."""
-    return "" if spec.run.argv[0].startswith("/") and not spec.needs_port else f"{MOUNT}/"
+    """Where whatever calls lies: the harness's runtime, if the harness is not the task's own program."""
+    return "" if spec.run.argv[0].startswith("/") else f"{MOUNT}/"
 
 
 def _assign_script(site: Site, task: Task, spec: HarnessSpec, session: Session) -> None:
