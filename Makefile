@@ -52,7 +52,7 @@ test: setup lint
 # docs/harnesses.md says what the table means; the newest one is in docs/log.md.
 harness-matrix: setup
 	OMP_NUM_THREADS=1 $(BIN)/lego check --all-harnesses --table
-	LEGO_REQUIRE=openhands,terminus-2,opencode,qwen-code $(BIN)/python -m pytest \
+	LEGO_REQUIRE=mini-swe-agent,openhands,terminus-2,opencode,qwen-code $(BIN)/python -m pytest \
 		tests/harness/test_big.py tests/harness/test_fault_table.py
 
 VLLM_VENV ?= .venv-vllm

@@ -4,6 +4,8 @@
 
 The port is listening before the command starts. The command takes this process's place, so that its exit is the
 sandbox's exit; the forwarder lives in a child until the sandbox ends. Standard library only, started with -S -I.
+
+Which program opened each connection is told to the proxy: it is the name that our end of the socket is bound to.
 """
 
 import contextlib
@@ -11,6 +13,11 @@ import os
 import socket
 import sys
 import threading
+
+SAYS = b"\0lego "
+"""How the name begins that a connection to the proxy is bound to; a number of its own and the program's path follow."""
+_LONGEST = 108
+"""Bytes of such a name."""
 
 
 def pump(source: socket.socket, sink: socket.socket) -> None:
@@ -31,18 +38,52 @@ def end(connection: socket.socket, how: int) -> None:
         connection.shutdown(how)
 
 
+def socket_of(port: int, other: int) -> str:
+    """The inode of the socket at `port` of a connection between two ports of this sandbox; "" if it is gone."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError), open(table) as lines:
+            for line in lines:
+                fields = line.split()
+                if fields[1].endswith(f":{port:04X}") and fields[2].endswith(f":{other:04X}"):
+                    return fields[9]
+    return ""
+
+
+def program_of(inode: str) -> str:
+    """The program of a process that holds a socket; "" if none can be seen."""
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            for number in os.listdir(f"/proc/{process}/fd"):
+                with contextlib.suppress(FileNotFoundError):
+                    if os.readlink(f"/proc/{process}/fd/{number}") == f"socket:[{inode}]":
+                        return os.readlink(f"/proc/{process}/exe")
+    return ""
+
+
+def lead(client: socket.socket, port: int, path: str) -> None:
+    """Connect a client with the proxy."""
+    upstream = socket.socket(socket.AF_UNIX)
+    # Without a name it is still connected, and the proxy knows no program.
+    with contextlib.suppress(OSError):
+        program = program_of(socket_of(client.getpeername()[1], port))
+        if program:
+            number = os.urandom(6).hex().encode()
+            upstream.bind((SAYS + number + b" " + os.fsencode(program))[:_LONGEST])
+    try:
+        upstream.connect(path)
+    except OSError:
+        client.close()
+        return
+    threading.Thread(target=pump, args=(client, upstream), daemon=True).start()
+    pump(upstream, client)
+
+
 def serve(listener: socket.socket, path: str) -> None:
+    port = listener.getsockname()[1]
     while True:
         client, _ = listener.accept()
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        upstream = socket.socket(socket.AF_UNIX)
-        try:
-            upstream.connect(path)
-        except OSError:
-            client.close()
-            continue
-        threading.Thread(target=pump, args=(client, upstream), daemon=True).start()
-        threading.Thread(target=pump, args=(upstream, client), daemon=True).start()
+        threading.Thread(target=lead, args=(client, port, path), daemon=True).start()
 
 
 def main(port: str, path: str, *command: str) -> None:

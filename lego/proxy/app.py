@@ -16,7 +16,7 @@ from lego.errors import ProxyError
 from lego.proxy.anthropic import Anthropic
 from lego.proxy.dialect import Dialect, Problem
 from lego.proxy.exchange import count, serve
-from lego.proxy.foreign import program_of
+from lego.proxy.foreign import programs_of
 from lego.proxy.openai_chat import OpenAIChat
 from lego.proxy.openai_responses import OpenAIResponses
 from lego.proxy.session import Session, SessionSpec
@@ -181,11 +181,11 @@ class Proxy:
 
 
 def _refuse_foreign(request: web.Request, session: Session) -> None:
-    """Raises Problem where the kernel says that the socket was opened by a program that is not the harness's."""
+    """Raises Problem where a program that is not the harness's opened the socket, or stands behind the forwarder."""
     allowed = session.spec.programs
-    program = program_of(request.transport) if allowed else None
-    if program is not None and not program.startswith(allowed):
-        raise Problem("foreign", f"{program} may not call this model: it is the harness's.")
+    for program in programs_of(request.transport) if allowed else ():
+        if not program.startswith(allowed):
+            raise Problem("foreign", f"{program} may not call this model: it is the harness's.")
 
 
 def _digest(token: str) -> bytes:

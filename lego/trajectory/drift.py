@@ -22,7 +22,12 @@ def difference(place: Place, messages: Sequence[Message]) -> dict[str, Any]:
     texts from just before the first difference. Empty where nothing differs, or nothing was known.
     """
     if isinstance(place, Continue):
-        return {}
+        # Where a history was shortened, or a reply was cut, others stand after the one that it goes on from.
+        at = len(messages) - len(place.tail)
+        replies = [number for number, message in enumerate(place.tail, at) if message.role == "assistant"]
+        return (
+            {"at": replies[0], "role": "assistant", "changed": "a reply that did not follow there"} if replies else {}
+        )
     at = getattr(place, "at", 0)
     if getattr(place, "other_tools", False):
         return {"at": 0, "role": messages[0].role, "changed": "the list of tools"}

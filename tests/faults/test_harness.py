@@ -48,7 +48,7 @@ def test_a_harness_that_makes_no_call_is_infrastructure_retried_and_capped(proje
     )
     result = project.lego("rollout")
     assert result.code == 3 and "no call reached the model: the harness " + cause in result.error
-    assert "lego try" in result.error
+    assert "lego check --harness NAME" in result.error
     trials = project.trials()
     assert sorted((t["sample"], t["attempt"]) for t in trials) == [(0, 1), (0, 2), (1, 1), (1, 2)]
     assert all((t["status"], t["fault"]) == ("failed", "infra") and cause in t["reason"] for t in trials)

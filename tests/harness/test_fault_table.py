@@ -23,7 +23,7 @@ from lego.tasks.task import DemoStep
 from lego.trajectory.messages import Message
 from tests._tiny import tiny_policy
 from tests.harness.faulty import Ended, FaultyEngine, FaultyProxy, run_faulty, weigh
-from tests.harness.runners import built, built_task
+from tests.harness.runners import built, built_task, skip_unless_asked_for
 from tests.proxy.families import END, family, said, sampled
 from tests.proxy.parts import Turn
 
@@ -285,10 +285,19 @@ ENDS = {
 }
 
 
+ALWAYS = {
+    "claude-code": FAULTS.keys(),
+    "mini-swe-agent": {"overflow", "malformed call", "length stop", "cut stream", "lost connection"},
+}
+"""What is tried without being asked for: a minute and a half."""
+
+
 @pytest.mark.parametrize(("name", "fault"), [(name, fault) for name, ends in ENDS.items() for fault in ends])
 async def test_a_fault_ends_as_it_should(
     name: str, fault: str, podman: Podman, tmp_path: Path, tiny_policy: Path
 ) -> None:
+    if fault not in ALWAYS.get(name, ()):
+        skip_unless_asked_for(name)
     end, ended = ENDS[name][fault], await faulty(name, FAULTS[fault], podman, tmp_path, tiny_policy)
     trial = ended.trial
     letters = "".join("r" if row["kind"] == "rejected" else row["fate"][0] for row in ended.rows)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +18,7 @@ import anthropic
 import openai
 import pytest
 
+from lego.harness import forward
 from lego.proxy.app import Proxy
 from lego.proxy.foreign import client_name
 from lego.proxy.records import FinishedCall
@@ -51,6 +59,53 @@ async def test_the_harness_s_own_programs_may_call(opened: Open, rows: list[Fini
         await ask(session, [USER])
         assert session.summary().foreign == 0
     assert rows[0].drift == {}
+
+
+@contextmanager
+def forwarder(path: Path) -> Iterator[int]:
+    """The forwarder, as a sandbox has it, before the socket at `path`; yields its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = (sys.executable, "-c", "print('up', flush=True); input()")
+    with subprocess.Popen(
+        [sys.executable, "-S", "-I", forward.__file__, str(port), str(path), *command],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        try:
+            yield port
+        finally:
+            os.kill(int(child), signal.SIGKILL)
+            process.stdin.close()
+
+
+BY_HAND = """
+exec 3<>/dev/tcp/127.0.0.1/$1
+printf 'POST /v1/chat/completions HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n' >&3
+printf 'Authorization: Bearer %s\\r\\nUser-Agent: %s\\r\\nContent-Length: 2\\r\\n\\r\\n{}' "$2" "$3" >&3
+cat <&3
+"""
+
+
+async def test_behind_the_forwarder_a_program_is_known_whatever_it_calls_itself(
+    opened: Open, rows: list[FinishedCall]
+) -> None:
+    """The harness's own client is answered there; a shell with its token and its name is refused."""
+    async with opened(PlayEngine("a|"), programs=US) as session:
+        with forwarder(session.socket_path) as port:
+            async with openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=session.token) as chat:
+                await chat.chat.completions.create(model="policy", messages=[{"role": "user", "content": "x"}])
+            name = "AsyncOpenAI/Python 3.57.0"
+            shell = await asyncio.create_subprocess_exec(
+                "bash", "-c", BY_HAND, "bash", str(port), session.token, name, stdout=subprocess.PIPE
+            )
+            answer, _ = await shell.communicate()
+        assert b" 403 " in answer and session.summary().foreign == 1, answer
+    assert [(row.kind, row.reason) for row in rows] == [("main", ""), ("rejected", "foreign")]
+    assert "/bash may not call" in rows[1].drift["problem"]
 
 
 async def test_on_tcp_nobody_names_the_program(short_dir: Path) -> None:

@@ -26,6 +26,7 @@ def told(messages: list[Message], tools: tuple[Tool, ...] = TOOLS) -> dict[str, 
     ("messages", "changed", "at"),
     [
         ([SYSTEM, USER, TWO, RESULT, BARE, ON], None, None),
+        ([SYSTEM, USER, TWO, ON, BARE, ON], "a reply that did not follow there", 4),
         ([SYSTEM, USER], "asked again", 2),
         ([SYSTEM, USER, ON], "our reply left out", 2),
         ([SYSTEM, USER, replace(TWO, tool_calls=TWO.tool_calls[:1]), RESULT],
