@@ -46,6 +46,12 @@ _ALL = (
     # One train step.
     Metric("step/loss", "", "the objective minimised, before the update"),
     Metric("step/surprise", "nats", "mean -log pi of the trained tokens, before the update: estimates the entropy"),
+    Metric(
+        "step/entropy", "nats", "mean entropy of the trained tokens' distributions; where train.objective.entropy is on"
+    ),
+    Metric(
+        "step/shared", "", "fraction of the segments' tokens that were computed as part of another segment's prefix"
+    ),
     Metric("step/grad_norm", "", "2-norm of the gradient before clipping, mean over mini-batches"),
     Metric("step/lr", "", "learning rate of the step"),
     Metric("step/segments", "segments", "segments given to the step"),

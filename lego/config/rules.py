@@ -13,6 +13,7 @@ from lego.config.shape import Problem
 from lego.errors import ConfigError
 from lego.units import parse_duration, parse_size
 
+SCHEDULES = ("constant", "linear", "cosine")
 CHOICES: dict[str, tuple[str, ...]] = {
     "engine.kind": ("transformers", "vllm", "scripted"),
     "engine.dtype": ("float32", "bfloat16"),
@@ -25,9 +26,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "train.objective.weighting": ("auto", "trial", "token", "constant"),
     "train.objective.ratio": ("segment", "trial"),
     "train.objective.flat": ("count", "skip"),
+    "train.objective.segment_weight": ("tokens", "equal"),
     "train.correction.old": ("recompute", "bypass"),
+    "train.optimizer.schedule": SCHEDULES,
+    "train.backend": ("torch", "deepspeed"),
+    "train.deepspeed.offload": ("none", "optimizer", "all"),
     "train.truncated": ("train", "mask", "penalise"),
     "sft.source": ("script", "oracle", "solved"),
+    "sft.optimizer.schedule": SCHEDULES,
     "eval.history": ("raw", "template"),
     "retention.tokens": ("keep", "drop"),
 }
@@ -61,6 +67,7 @@ BOUNDS: dict[str, _Bound] = {
     "train.objective.clip_low": (lambda value: 0 <= value <= 1, "must be from 0 (as the objective's paper) to 1"),
     "train.objective.clip_high": _NOT_NEGATIVE,
     "train.objective.kl": _NOT_NEGATIVE,
+    "train.objective.entropy": _NOT_NEGATIVE,
     "train.correction.token_tis": (
         lambda value: value == 0 or value >= 1,
         "must be at least 1 (or 0 for off): a smaller bound would shrink every token's weight",
@@ -72,6 +79,13 @@ BOUNDS: dict[str, _Bound] = {
     "train.optimizer.warmup": _NOT_NEGATIVE,
     "train.optimizer.weight_decay": _NOT_NEGATIVE,
     "train.optimizer.max_grad_norm": _NOT_NEGATIVE,
+    "train.optimizer.horizon": _NOT_NEGATIVE,
+    "train.optimizer.floor": (lambda value: 0 <= value <= 1, "must be from 0 to 1"),
+    "train.deepspeed.zero": (lambda value: 0 <= value <= 3, "must be 0, 1, 2 or 3"),
+    "train.deepspeed.processes": _NOT_NEGATIVE,
+    "train.moe.balance": _NOT_NEGATIVE,
+    "train.lora.rank": _NOT_NEGATIVE,
+    "train.lora.alpha": _POSITIVE,
     "train.gate.mean_logp_gap": _POSITIVE,
     "train.gate.k3": _POSITIVE,
     "train.gate.min_correlation": (lambda value: -1 <= value <= 1, "must be between -1 and 1"),
@@ -87,6 +101,8 @@ BOUNDS: dict[str, _Bound] = {
     "sft.optimizer.warmup": _NOT_NEGATIVE,
     "sft.optimizer.weight_decay": _NOT_NEGATIVE,
     "sft.optimizer.max_grad_norm": _NOT_NEGATIVE,
+    "sft.optimizer.horizon": _NOT_NEGATIVE,
+    "sft.optimizer.floor": (lambda value: 0 <= value <= 1, "must be from 0 to 1"),
     "eval.tasks": _NOT_NEGATIVE,
     "eval.samples": _AT_LEAST_ONE,
     "eval.temperature": _NOT_NEGATIVE,
@@ -104,6 +120,7 @@ def broken(config: Config) -> Iterator[Problem]:
     yield from _rollout(config)
     yield from _train(config)
     yield from _optimizers(config)
+    yield from _scale(config)
 
 
 def _single(config: Config) -> Iterator[Problem]:
@@ -235,10 +252,22 @@ def _train(config: Config) -> Iterator[Problem]:
         )
 
 
+def _scale(config: Config) -> Iterator[Problem]:
+    deepspeed = config.train.deepspeed
+    if deepspeed.offload == "all" and deepspeed.zero != 3:
+        yield Problem("train.deepspeed.offload", f"all belongs to ZeRO 3, and train.deepspeed.zero is {deepspeed.zero}")
+    if deepspeed.offload == "optimizer" and not deepspeed.zero:
+        yield Problem("train.deepspeed.offload", "without ZeRO (train.deepspeed.zero=0) nothing can be offloaded")
+    if deepspeed.hostfile and deepspeed.processes:
+        yield Problem("train.deepspeed.processes", "the hostfile says how many processes each machine has")
+
+
 def _optimizers(config: Config) -> Iterator[Problem]:
-    for key, betas in (
-        ("train.optimizer.betas", config.train.optimizer.betas),
-        ("sft.optimizer.betas", config.sft.optimizer.betas),
-    ):
+    for key, section in (("train.optimizer", config.train.optimizer), ("sft.optimizer", config.sft.optimizer)):
+        betas = section.betas
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            yield Problem(key, f"must be two numbers from 0 to below 1, and is {betas}")
+            yield Problem(f"{key}.betas", f"must be two numbers from 0 to below 1, and is {betas}")
+        if section.schedule != "constant" and section.horizon <= section.warmup:
+            yield Problem(
+                f"{key}.horizon", f"schedule {section.schedule} needs the step at which it ends, beyond the warm-up"
+            )

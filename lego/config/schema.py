@@ -55,6 +55,7 @@ class EngineSection:
     device: str = machine("auto", "auto | cpu | cuda")
     max_concurrent: int = machine(16, "sequences decoded together")
     threads: int = machine(0, "torch threads; 0 leaves torch's default")
+    routing: bool = tunable(False, "mixtures of experts: record which experts each token went to, for train.moe.replay")
     cache: str = machine("1g", "memory for the prefixes of conversations between their turns; vllm: its whole KV cache")
 
 
@@ -131,6 +132,8 @@ class ObjectiveSection:
     clip_low: float = tunable(0.0, "lower clip range of the importance ratio (0 = as the paper)")
     clip_high: float = tunable(0.0, "upper clip range of the importance ratio (0 = as the paper)")
     kl: float = tunable(0.0, "weight of the KL to the reference policy in the loss (0 = no reference is loaded)")
+    entropy: float = tunable(0.0, "weight of the policy's entropy, which the loss rewards (0 = off)")
+    segment_weight: str = tunable("tokens", "a trial's weight goes to its segments by their tokens | equal")
     flat: str = tunable("count", "trials of groups without spread in the step's mean: count | skip")
 
 
@@ -154,6 +157,30 @@ class OptimizerSection:
     betas: list[float] = tunable([0.9, 0.999], "AdamW betas")
     weight_decay: float = tunable(0.0, "AdamW weight decay")
     max_grad_norm: float = tunable(1.0, "gradient clipping (0 = off)")
+    schedule: str = tunable("constant", "after the warm-up: constant | linear | cosine, down to `floor` at `horizon`")
+    horizon: int = tunable(0, "optimizer steps after which the learning rate stays at its floor; said, never guessed")
+    floor: float = tunable(0.1, "what is left of the learning rate at the horizon, as a share")
+
+
+@dataclass
+class DeepSpeedSection:
+    zero: int = machine(2, "ZeRO stage: 0 nothing is divided | 1 moments | 2 gradients too | 3 weights too")
+    offload: str = machine("none", "none | optimizer (moments in the host's memory) | all (weights too; ZeRO 3)")
+    processes: int = machine(0, "training processes on this machine (0 = one a GPU, or one)")
+    hostfile: str = machine("", "many machines: DeepSpeed's file of host names and slots")
+
+
+@dataclass
+class MoeSection:
+    replay: bool = tunable(True, "send each token to the experts that the engine chose, where it recorded them")
+    balance: float = tunable(0.0, "weight of the load-balancing loss (0 = off)")
+
+
+@dataclass
+class LoraSection:
+    rank: int = tunable(0, "train adapters of this rank in place of the weights (0 = off)")
+    alpha: float = tunable(32.0, "adapters are scaled by alpha / rank")
+    targets: list[str] = tunable([], "names of the layers that get one; empty = every linear layer but the head")
 
 
 @dataclass
@@ -169,7 +196,13 @@ class TrainSection:
     correction: CorrectionSection = field(default_factory=CorrectionSection)
     optimizer: OptimizerSection = field(default_factory=OptimizerSection)
     gate: GateSection = field(default_factory=GateSection)
+    backend: str = machine("torch", "torch: in this process | deepspeed: in processes of its own (docs/scale.md)")
+    deepspeed: DeepSpeedSection = field(default_factory=DeepSpeedSection)
+    moe: MoeSection = field(default_factory=MoeSection)
+    lora: LoraSection = field(default_factory=LoraSection)
     micro_batch_tokens: int = machine(8192, "tokens in one forward and backward pass")
+    share_prefixes: bool = machine(True, "compute once what segments of a micro-batch begin with in common")
+    checkpoint_layers: bool = machine(False, "compute activations again in the backward pass: less memory, more time")
     minibatches: int = tunable(1, "optimizer steps over one round's samples")
     truncated: str = tunable("train", "trials cut by turns, time or length: train | mask | penalise")
     shuffle_rewards: bool = tunable(False, "a control: exchange a round's rewards among its trials by the seed")

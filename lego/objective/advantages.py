@@ -16,6 +16,7 @@ STD_EPSILON = 1e-4
 
 Baseline = Literal["standardised", "centred", "leave_one_out"]
 Weighting = Literal["trial", "token", "constant"]
+SegmentWeight = Literal["tokens", "equal"]
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,18 @@ def group_advantages(rewards: Sequence[float | None], baseline: Baseline) -> Gro
     return GroupAdvantages(values, "ok", mean, spread)
 
 
-def segment_weights(owned: Sequence[int]) -> list[float]:
-    """n_segment / n_trial for the kept segments of ONE trial; they add up to 1.
+def segment_weights(owned: Sequence[int], rule: SegmentWeight = "tokens") -> list[float]:
+    """What each of the kept segments of ONE trial weighs; they add up to 1, however many its harness made of it.
 
-    owned: sampled tokens that each kept segment owns, every one > 0. With these weights a trial pulls as hard as any
-    other at ratio 1, however many segments its harness made of it (docs/objective.md).
+    owned: sampled tokens that each kept segment owns, every one > 0.
+    "tokens": n_segment / n_trial, so that at ratio 1 a trial's gradient does not depend on how it was cut
+    (docs/objective.md); "equal": each the same, so that a short answer after a compaction counts as much as what went
+    before it.
     """
     if any(tokens < 1 for tokens in owned):
         raise ObjectiveError(f"a segment owns no token: {list(owned)}")
+    if rule == "equal":
+        return [1.0 / len(owned)] * len(owned)
     total = sum(owned)
     return [tokens / total for tokens in owned]
 

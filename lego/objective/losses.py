@@ -175,6 +175,23 @@ def reference_kl(logp: Tensor, logp_ref: Tensor, mask: Tensor, weight: Tensor) -
     )
 
 
+def entropy_bonus(entropy: Tensor, mask: Tensor, weight: Tensor) -> Objective:
+    """What keeps a policy from growing sure too soon: less the mean entropy over a segment's tokens, nats.
+
+    entropy: [segments, tokens] float, nats, of the whole distribution that each owned id was drawn from.
+    mask: [segments, tokens] bool.  weight: [segments] float.
+    Returns the weighted sum over segments, to minimise, and the metric step/entropy (over tokens).
+    Source: Williams and Peng 1991, "Function optimization using connectionist reinforcement learning algorithms".
+    """
+    if entropy.shape != mask.shape or weight.shape != entropy.shape[:1]:
+        raise ObjectiveError(
+            f"entropy is {tuple(entropy.shape)}, mask {tuple(mask.shape)}, weight {tuple(weight.shape)}"
+        )
+    owned = torch.where(mask, entropy, torch.zeros_like(entropy))
+    loss = -(weight * owned.sum(1) / mask.sum(1)).sum()
+    return Objective(loss, {"step/entropy": Mean(float(owned.detach().sum()), float(mask.sum()))})
+
+
 def cross_entropy(logp: Tensor, mask: Tensor) -> Objective:
     """Negative log-likelihood of the masked tokens, nats, SUMMED; the mean is the metric sft/loss.
 

@@ -6,13 +6,13 @@ import json
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
 from lego.config.schema import Config
 from lego.errors import TrainerError
-from lego.objective.advantages import group_advantages, segment_weights
+from lego.objective.advantages import SegmentWeight, group_advantages, segment_weights
 from lego.objective.recipes import recipe
 from lego.rundb import calls, trials, verdicts
 from lego.rundb.rounds import Round
@@ -33,10 +33,11 @@ Sampler = Literal["policy", "script"]
 class Assembly:
     """`segments` enter the step; `rows` are all samples, the dropped ones with why.
 
-    groups: how many by state (ok, flat, skipped). rewards: of graded trials. excluded: sampled tokens left out of the
-    loss, by reason.
+    segment_weight: train.objective.segment_weight. groups: how many by state (ok, flat, skipped). rewards: of graded
+    trials. excluded: sampled tokens left out of the loss, by reason.
     """
 
+    segment_weight: SegmentWeight = "tokens"
     segments: list[TrainSegment] = field(default_factory=list)
     rows: list[SampleRow] = field(default_factory=list)
     groups: Counter[str] = field(default_factory=Counter)
@@ -64,7 +65,8 @@ class Assembly:
         """Enter one trial's segments; together they weigh 1."""
         if not cut.segments and not cut.dropped:
             self.drop(trial, f"nothing but {', '.join(cut.excluded)} calls" if cut.excluded else "it sampled nothing")
-        weights = segment_weights([segment.sampled for segment in cut.segments]) if cut.segments else []
+        owned = [segment.sampled for segment in cut.segments]
+        weights = segment_weights(owned, self.segment_weight) if owned else []
         for number, (segment, weight) in enumerate(zip(cut.segments, weights, strict=True)):
             self.rows.append(SampleRow(trial["id"], verdict_id, number, advantage, weight, segment.sampled))
             self.segments.append(
@@ -92,7 +94,7 @@ def assemble(store: Store, round_: Round, config: Config) -> Assembly:
     for row in rows:
         groups[row["task_id"], row["harness"]].append(row)
     given = _rewards(rows, config, round_.ordinal)
-    out = Assembly()
+    out = Assembly(cast(SegmentWeight, config.train.objective.segment_weight))
     baseline = recipe(config.train.objective).advantage
     for (task, harness), members in groups.items():
         rewards = [given[row["id"]] for row in members]

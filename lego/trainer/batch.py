@@ -1,11 +1,11 @@
-"""Segments as the trainer takes them, and how they are packed into micro-batches."""
+"""Segments as the trainer takes them, and how they are laid out in micro-batches."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lego.engine.base import FloatArray, IntArray
 from lego.errors import TrainerError
+from lego.trainer.forest import Run, grow, order, shared
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -38,15 +39,29 @@ class TrainSegment:
     sampler: Literal["policy", "script"] = "policy"
 
 
+Layout = Literal["forest", "packed", "rows"]
+"""How segments stand in a batch. forest: in one row, what they begin with in common only once. packed: in one row, each
+whole. rows: a row each, right-padded; for models whose attention cannot be told who sees whom."""
+
+
 @dataclass(frozen=True)
 class Batch:
-    """Segments right-padded to one length and cut after the last owned id of the longest.
+    """What one forward pass runs over, and where in it the owned ids of its segments are predicted.
 
-    ids: [segments, tokens] int64.  mask: bool.  logprobs: float32.  advantage, weight: [segments] float32.
-    index: position of each row in the list the batch was packed from.
+    ids: [rows, n] int64.  positions: [rows, n] int64 and runs: of the one row's forest; None and empty where every
+    segment has a row of its own.
+    states: [m] int64, places in ids.flatten() that predict an owned id.  wanted: [m] int64, that id. They are in the
+    order in which `mask` is true.
+    mask: [segments, width] bool, one True an owned id, from the left.  logprobs: [segments, width] float32, the
+    engine's.  advantage, weight: [segments] float32.
+    index: position of each segment in the list the batch was packed from.
     """
 
     ids: Tensor
+    positions: Tensor | None
+    runs: tuple[Run, ...]
+    states: Tensor
+    wanted: Tensor
     mask: Tensor
     logprobs: Tensor
     advantage: Tensor
@@ -54,14 +69,10 @@ class Batch:
     index: tuple[int, ...] = field(default_factory=tuple)
 
     def to(self, device: torch.device) -> Batch:
-        return replace(
-            self,
-            ids=self.ids.to(device),
-            mask=self.mask.to(device),
-            logprobs=self.logprobs.to(device),
-            advantage=self.advantage.to(device),
-            weight=self.weight.to(device),
-        )
+        moved: dict[str, Any] = {
+            name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(self, **moved)
 
 
 def check(segments: Sequence[TrainSegment], vocabulary: int) -> None:
@@ -106,43 +117,95 @@ def _broken(segment: TrainSegment, vocabulary: int) -> str:
     return ""
 
 
-def length(segment: TrainSegment) -> int:
-    """Ids up to and including the last owned one; what follows conditions nothing that is trained."""
-    return int(np.flatnonzero(segment.mask)[-1]) + 1
+def context(segment: TrainSegment) -> IntArray:
+    """The ids that a forward pass must see: those before the last owned one. Never empty."""
+    return segment.ids[: int(np.flatnonzero(segment.mask)[-1])]
 
 
-def pack(segments: Sequence[TrainSegment], tokens: int) -> list[Batch]:
-    """Micro-batches of at most `tokens` padded tokens, longest first; a longer segment gets one of its own."""
-    order = sorted(range(len(segments)), key=lambda i: (-length(segments[i]), i))
+def pack(segments: Sequence[TrainSegment], tokens: int, layout: Layout = "forest") -> list[Batch]:
+    """Micro-batches of at most `tokens` tokens to run over, padding included, what is shared counted once.
+
+    A longer segment gets one of its own. Segments that share most stand together, whatever order they are given in.
+    """
+    contexts = [context(segment) for segment in segments]
+    if layout == "rows":
+        return [_rows(segments, contexts, chosen) for chosen in _fill_rows(contexts, tokens)]
+    ordered = order(contexts)
+    batches: list[Batch] = []
+    chosen: list[int] = []
+    common: list[int] = []
+    used = 0
+    for i in ordered:
+        keep = shared(contexts[chosen[-1]], contexts[i]) if chosen and layout == "forest" else 0
+        if chosen and used + len(contexts[i]) - keep > tokens:
+            batches.append(_trees(segments, contexts, chosen, common))
+            chosen, common, used, keep = [], [], 0, 0
+        chosen.append(i)
+        common.append(keep)
+        used += len(contexts[i]) - keep
+    return [*batches, _trees(segments, contexts, chosen, common)] if chosen else batches
+
+
+def _trees(
+    segments: Sequence[TrainSegment], contexts: Sequence[IntArray], chosen: Sequence[int], common: Sequence[int]
+) -> Batch:
+    forest = grow([contexts[i] for i in chosen], common)
+    ids, positions = (torch.from_numpy(row.astype(np.int64))[None] for row in (forest.ids, forest.depth))
+    return _collate(segments, chosen, ids, positions, forest.runs, forest.paths)
+
+
+def _fill_rows(contexts: Sequence[IntArray], tokens: int) -> list[list[int]]:
+    """Which segments go together, the longest first, so that little is padding."""
     packs: list[list[int]] = []
     widest = 0
-    for i in order:
+    for i in sorted(range(len(contexts)), key=lambda i: (-len(contexts[i]), i)):
         if packs and widest * (len(packs[-1]) + 1) <= tokens:
             packs[-1].append(i)
         else:
             packs.append([i])
-            widest = length(segments[i])
-    return [_collate(segments, indices) for indices in packs]
+            widest = len(contexts[i])
+    return packs
 
 
-def _collate(segments: Sequence[TrainSegment], indices: Sequence[int]) -> Batch:
-    chosen = [segments[i] for i in indices]
-    shape = (len(chosen), max(length(segment) for segment in chosen))
-    ids = torch.zeros(shape, dtype=torch.int64)
-    mask = torch.zeros(shape, dtype=torch.bool)
-    logprobs = torch.zeros(shape, dtype=torch.float32)
-    for row, segment in enumerate(chosen):
-        n = length(segment)
-        ids[row, :n] = torch.from_numpy(segment.ids[:n].astype(np.int64))
-        mask[row, :n] = torch.from_numpy(segment.mask[:n].astype(np.bool_))
-        logprobs[row, :n] = torch.from_numpy(np.where(segment.mask[:n], segment.logprobs[:n], 0).astype(np.float32))
+def _rows(segments: Sequence[TrainSegment], contexts: Sequence[IntArray], chosen: Sequence[int]) -> Batch:
+    width = max(len(contexts[i]) for i in chosen)
+    ids = torch.zeros((len(chosen), width), dtype=torch.int64)
+    for row, i in enumerate(chosen):
+        ids[row, : len(contexts[i])] = torch.from_numpy(contexts[i].astype(np.int64))
+    paths = [np.arange(width, dtype=np.int32) + row * width for row in range(len(chosen))]
+    return _collate(segments, chosen, ids, None, (), paths)
+
+
+def _collate(
+    segments: Sequence[TrainSegment],
+    chosen: Sequence[int],
+    ids: Tensor,
+    positions: Tensor | None,
+    runs: tuple[Run, ...],
+    paths: Sequence[IntArray],
+) -> Batch:
+    """paths: where in ids.flatten() each segment's tokens stand."""
+    picked = [segments[i] for i in chosen]
+    owned = [np.flatnonzero(segment.mask) for segment in picked]
+    width = max(len(places) for places in owned)
+    mask = torch.zeros((len(picked), width), dtype=torch.bool)
+    logprobs = torch.zeros((len(picked), width), dtype=torch.float32)
+    for row, (segment, places) in enumerate(zip(picked, owned, strict=True)):
+        mask[row, : len(places)] = True
+        logprobs[row, : len(places)] = torch.from_numpy(segment.logprobs[places].astype(np.float32))
+    states = [path[places - 1] for path, places in zip(paths, owned, strict=True)]
+    wanted = [segment.ids[places] for segment, places in zip(picked, owned, strict=True)]
     return Batch(
         ids=ids,
+        positions=positions,
+        runs=runs,
+        states=torch.from_numpy(np.concatenate(states).astype(np.int64)),
+        wanted=torch.from_numpy(np.concatenate(wanted).astype(np.int64)),
         mask=mask,
         logprobs=logprobs,
-        advantage=torch.tensor([segment.advantage for segment in chosen], dtype=torch.float32),
-        weight=torch.tensor([segment.weight for segment in chosen], dtype=torch.float32),
-        index=tuple(indices),
+        advantage=torch.tensor([segment.advantage for segment in picked], dtype=torch.float32),
+        weight=torch.tensor([segment.weight for segment in picked], dtype=torch.float32),
+        index=tuple(chosen),
     )
 
 

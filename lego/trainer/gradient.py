@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lego.config.schema import TrainSection
+from lego.config.schema import ObjectiveSection, TrainSection
 from lego.engine.base import FloatArray
 from lego.objective.advantages import trial_scales
 from lego.objective.correction import correct
-from lego.objective.losses import Mean, gspo, reference_kl
+from lego.objective.losses import Mean, entropy_bonus, gspo, reference_kl
 from lego.objective.recipes import recipe
-from lego.trainer.batch import Batch, TrainSegment, pack
+from lego.trainer.batch import Batch, TrainSegment, context, pack
 from lego.trainer.policy import Policy, memory_advice
 
 Progress = Callable[[int, int], None]
@@ -27,18 +27,38 @@ def score(
     policy: Policy,
     segments: Sequence[TrainSegment],
     temperature: float,
-    micro_batch_tokens: int,
+    section: TrainSection,
     on_progress: Progress | None = None,
 ) -> list[FloatArray]:
     """Log-probs (nats) of each segment's owned ids under `policy`: one [n] float32 a segment, 0 elsewhere."""
     scored = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
-    batches = pack(segments, micro_batch_tokens)
-    for done, batch in enumerate(batches, start=1):
+    batches = pack(segments, section.micro_batch_tokens, policy.layout(section.share_prefixes))
+    shares = policy.ranks.share(batches)
+    for done, (batch, counts) in enumerate(shares, start=1):
         with memory_advice(), torch.no_grad():
-            _scatter(scored, batch, _logprobs(policy, batch, temperature))
+            logp = policy.score(batch.to(policy.device), temperature).logp
+        if counts:
+            _scatter(scored, segments, batch, logp)
         if on_progress:
-            on_progress(done, len(batches))
+            on_progress(done, len(shares))
+    policy.ranks.collect(scored)
     return scored
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a step holds its segments' log-probs against.
+
+    old: log pi_old, one [n] a segment; None: pi_old is pi itself, so that the step's own forward pass is the
+    recomputation.  reference: the same of the reference policy, where train.objective.kl asks for it.
+    scales: trial -> weight (lego.objective.advantages.trial_scales).  log_ratios: trial -> log ratio of all its
+    tokens, where that and not its segments' is asked for.
+    """
+
+    old: Sequence[FloatArray] | None
+    reference: Sequence[FloatArray] | None
+    scales: Mapping[int, float]
+    log_ratios: Mapping[int, float] | None
 
 
 class Gradient:
@@ -62,62 +82,69 @@ class Gradient:
         on_progress: Progress | None = None,
     ) -> tuple[list[FloatArray], dict[str, Mean]]:
         """Add the gradient of these segments' loss to the weights'; returns their log-probs (one [n] a segment) and
-        the metrics of the objective.
-
-        old: log pi_old, one [n] a segment; None: pi_old is pi itself, so this very forward pass is the recomputation.
-        reference: the same of the reference policy, where train.objective.kl asks for it.
+        the metrics of the objective. old, reference: as in `Held`.
         """
-        bypass = self.section.correction.old == "bypass"
-        if bypass:
+        if self.section.correction.old == "bypass":
             old = [segment.logprobs for segment in segments]
-        scales = self._scales(segments)
-        log_ratios = self._trial_ratios(segments, old)
+        held = Held(old, reference, self._scales(segments), self._trial_ratios(segments, old))
         scored = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
         metrics: dict[str, Mean] = defaultdict(Mean)
-        batches = self._by_use(segments)
-        for done, (batch, learns) in enumerate(batches, start=1):
-            with torch.set_grad_enabled(learns):
-                logp = _logprobs(self.policy, batch, self.temperature)
-            _scatter(scored, batch, logp)
+        shares = self._by_use(segments)
+        for done, (batch, learns, counts) in enumerate(shares, start=1):
+            measured: Mapping[str, Mean] = {}
             if learns:
-                rows = batch.to(logp.device)
-                logp_old = logp.detach() if old is None else _gather(old, batch).to(logp.device)
-                factor = None
-                if not bypass:  # there the ratio already is pi / mu
-                    factor, corrected = correct(logp_old, rows.logprobs, rows.mask, self.section.correction)
-                    _add(metrics, corrected)
-                weight = rows.weight * _of(scales, segments, batch).to(logp.device)
-                own = None if log_ratios is None else _of(log_ratios, segments, batch).to(logp.device)
-                loss = self._loss(logp, logp_old, rows, weight, factor, own, metrics)
-                if reference is not None:
-                    held = reference_kl(logp, _gather(reference, batch).to(logp.device), rows.mask, weight)
-                    loss = loss + self.section.objective.kl * held.loss
-                    _add(metrics, held.metrics)
-                loss.backward()  # type: ignore[no-untyped-call]
-                _add(metrics, {"step/loss": Mean(float(loss.detach()), 0.0)})
-                _add(metrics, {"step/surprise": Mean(-float(logp.detach()[rows.mask].sum()), float(rows.mask.sum()))})
+                logp, loss, measured = self.loss(segments, batch, held)
+                self.policy.backward(loss, counts)
+            else:
+                with torch.no_grad():
+                    logp = self.policy.score(batch.to(self.policy.device), self.temperature).logp
+            if counts:
+                alone = sum(len(context(segments[i])) for i in batch.index)
+                run_over = batch.ids.numel() if batch.runs else alone
+                _add(metrics, {**measured, "step/shared": Mean(alone - run_over, alone)})
+                _scatter(scored, segments, batch, logp)
             if on_progress:
-                on_progress(done, len(batches))
+                on_progress(done, len(shares))
+        self.policy.ranks.collect(scored)
+        metrics = self.policy.ranks.total(metrics)
         metrics["step/loss"] = Mean(metrics["step/loss"].total, 1)
         return scored, metrics
 
-    def _loss(
-        self,
-        logp: Tensor,
-        logp_old: Tensor,
-        rows: Batch,
-        weight: Tensor,
-        factor: Tensor | None,
-        log_ratio: Tensor | None,
-        metrics: dict[str, Mean],
-    ) -> Tensor:
-        clip, loss = self.recipe.clip, self.recipe.loss
-        if log_ratio is not None:
-            result = gspo(logp, logp_old, rows.mask, rows.advantage, weight, clip, factor, log_ratio)
+    def loss(
+        self, segments: Sequence[TrainSegment], batch: Batch, held: Held
+    ) -> tuple[Tensor, Tensor, dict[str, Mean]]:
+        """One micro-batch's share of the loss: log-probs [segments, width], the scalar to differentiate, metrics.
+
+        segments: the list that `batch` was packed from. The shares of all micro-batches add up to the step's loss.
+        """
+        section, rows = self.section, batch.to(self.policy.device)
+        scored = self.policy.score(rows, self.temperature, entropy=section.objective.entropy > 0)
+        logp = scored.logp
+        metrics: dict[str, Mean] = defaultdict(Mean)
+        logp_old = logp.detach() if held.old is None else _gather(held.old, segments, batch).to(logp.device)
+        factor = None
+        if section.correction.old != "bypass":  # there the ratio already is pi / mu
+            factor, corrected = correct(logp_old, rows.logprobs, rows.mask, section.correction)
+            _add(metrics, corrected)
+        weight = rows.weight * _of(held.scales, segments, batch).to(logp.device)
+        if held.log_ratios is not None:
+            own = _of(held.log_ratios, segments, batch).to(logp.device)
+            result = gspo(logp, logp_old, rows.mask, rows.advantage, weight, self.recipe.clip, factor, own)
         else:
-            result = loss(logp, logp_old, rows.mask, rows.advantage, weight, clip, factor)
+            result = self.recipe.loss(logp, logp_old, rows.mask, rows.advantage, weight, self.recipe.clip, factor)
         _add(metrics, result.metrics)
-        return result.loss
+        loss = result.loss
+        if held.reference is not None:
+            near = reference_kl(logp, _gather(held.reference, segments, batch).to(logp.device), rows.mask, weight)
+            loss = loss + section.objective.kl * near.loss
+            _add(metrics, near.metrics)
+        if scored.entropy is not None:
+            wide = entropy_bonus(scored.entropy, rows.mask, weight)
+            loss = loss + section.objective.entropy * wide.loss
+            _add(metrics, wide.metrics)
+        surprise = Mean(-float(logp.detach()[rows.mask].sum()), float(rows.mask.sum()))
+        _add(metrics, {"step/loss": Mean(float(loss.detach()), 0.0), "step/surprise": surprise})
+        return logp, loss, metrics
 
     def _scales(self, segments: Sequence[TrainSegment]) -> dict[int, float]:
         owned: Counter[int] = Counter()
@@ -133,26 +160,30 @@ class Gradient:
             return None
         if old is None:
             return {segment.trial_id: 0.0 for segment in segments}
-        now = score(self.policy, segments, self.temperature, self.section.micro_batch_tokens)
+        now = score(self.policy, segments, self.temperature, self.section)
         sums: dict[int, Mean] = defaultdict(Mean)
         for segment, new, before in zip(segments, now, old, strict=True):
             delta = (new.astype(np.float64) - before)[segment.mask]
             sums[segment.trial_id] = sums[segment.trial_id].plus(Mean(float(delta.sum()), delta.size))
         return {trial: mean.value for trial, mean in sums.items()}
 
-    def _by_use(self, segments: Sequence[TrainSegment]) -> list[tuple[Batch, bool]]:
-        """Micro-batches, and whether each has a gradient: with no advantage a segment is only scored, for the proof."""
-        held = self.section.objective.kl > 0
-        packed: list[tuple[Batch, bool]] = []
+    def _by_use(self, segments: Sequence[TrainSegment]) -> list[tuple[Batch, bool, bool]]:
+        """This process's micro-batches; whether each has a gradient (with no advantage a segment is only scored, for
+        the proof), and whether it counts (lego.trainer.ranks)."""
+        everyone = pulls_alone(self.section.objective)
+        layout = self.policy.layout(self.section.share_prefixes)
+        packed: list[tuple[Batch, bool, bool]] = []
         for learns in (True, False):
-            chosen = [i for i, segment in enumerate(segments) if (held or bool(segment.advantage)) is learns]
-            for batch in pack([segments[i] for i in chosen], self.section.micro_batch_tokens):
-                packed.append((replace(batch, index=tuple(chosen[i] for i in batch.index)), learns))
+            chosen = [i for i, segment in enumerate(segments) if (everyone or bool(segment.advantage)) is learns]
+            batches = pack([segments[i] for i in chosen], self.section.micro_batch_tokens, layout)
+            for batch, counts in self.policy.ranks.share(batches):
+                packed.append((replace(batch, index=tuple(chosen[i] for i in batch.index)), learns, counts))
         return packed
 
 
-def _logprobs(policy: Policy, batch: Batch, temperature: float) -> Tensor:
-    return policy.logprobs(batch.ids.to(policy.device), batch.mask.to(policy.device), temperature)
+def pulls_alone(section: ObjectiveSection) -> bool:
+    """Whether a segment has a gradient even where its advantage is 0."""
+    return section.kl > 0 or section.entropy > 0
 
 
 def _of(values: Mapping[int, float], segments: Sequence[TrainSegment], batch: Batch) -> Tensor:
@@ -165,16 +196,15 @@ def _add(into: dict[str, Mean], metrics: Mapping[str, Mean]) -> None:
         into[name] = into[name].plus(mean)
 
 
-def _scatter(into: list[FloatArray], batch: Batch, logp: Tensor) -> None:
-    rows = logp.detach().float().cpu().numpy()
-    for row, index in zip(rows, batch.index, strict=True):
-        n = min(len(row), len(into[index]))
-        into[index][:n] = row[:n]
+def _scatter(into: list[FloatArray], segments: Sequence[TrainSegment], batch: Batch, logp: Tensor) -> None:
+    grid = logp.detach().float().cpu()
+    for row, owned, index in zip(grid, batch.mask, batch.index, strict=True):
+        into[index][segments[index].mask] = row[owned].numpy()
 
 
-def _gather(rows: Sequence[FloatArray], batch: Batch) -> Tensor:
-    grid = torch.zeros(batch.ids.shape, dtype=torch.float32)
+def _gather(rows: Sequence[FloatArray], segments: Sequence[TrainSegment], batch: Batch) -> Tensor:
+    grid = torch.zeros(batch.mask.shape, dtype=torch.float32)
     for place, index in enumerate(batch.index):
-        n = min(grid.shape[1], len(rows[index]))
-        grid[place, :n] = torch.from_numpy(rows[index][:n])
+        owned = rows[index][segments[index].mask]
+        grid[place, : len(owned)] = torch.from_numpy(owned)
     return grid

@@ -1,7 +1,8 @@
-"""AdamW with linear warm-up, and its state on disk."""
+"""AdamW, its learning rate from step to step, and its state on disk."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +15,75 @@ from lego.errors import TrainerError
 _START_FRESH = "remove it to start with fresh moments"
 
 
-class Optimizer:
-    """AdamW over a model's parameters. `steps` counts the steps taken; weight decay spares vectors (norms, biases)."""
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
-    def __init__(self, model: nn.Module, section: OptimizerSection) -> None:
+
+class Paced:
+    """`steps` counts the optimizer steps taken; they alone, with the section, decide the learning rate."""
+
+    def __init__(self, section: OptimizerSection) -> None:
         self.section = section
         self.steps = 0
         self.slow_down = 1.0
         """Share of the learning rate that is used, for who wants it to fall."""
-        self._named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        decayed = [p for _, p in self._named if p.ndim >= 2]
-        spared = [p for _, p in self._named if p.ndim < 2]
-        groups = [{"params": decayed, "weight_decay": section.weight_decay}, {"params": spared, "weight_decay": 0.0}]
-        self._adam = torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=section.lr, betas=(section.betas[0], section.betas[1])
-        )
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next step: linear from lr / warmup to lr, then constant but for `slow_down`."""
-        warmup = self.section.warmup
-        return self.section.lr * self.slow_down * (min(1.0, (self.steps + 1) / warmup) if warmup else 1.0)
+        """The learning rate of the next step."""
+        return self.section.lr * self.slow_down * pace(self.section, self.steps)
+
+
+def pace(section: OptimizerSection, steps: int) -> float:
+    """Share of the learning rate that the step after `steps` steps uses: linear from 1 / warmup to 1, then falling to
+    `floor` at `horizon`, by the schedule."""
+    if steps + 1 < section.warmup:
+        return (steps + 1) / section.warmup
+    if section.schedule == "constant":
+        return 1.0
+    done = min(1.0, max(0.0, (steps + 1 - section.warmup) / (section.horizon - section.warmup)))
+    left = 1.0 - done if section.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+    return section.floor + (1.0 - section.floor) * left
+
+
+def decayed_first(model: nn.Module) -> list[list[nn.Parameter]]:
+    """The parameters that are trained, in the two groups of the optimizer's state: those that weight decay applies to,
+    and those it spares (norms, biases)."""
+    named = [p for p in model.parameters() if p.requires_grad]
+    # What DeepSpeed has divided is flat; it remembers its shape.
+    decayed = [len(getattr(p, "ds_shape", p.shape)) >= 2 for p in named]
+    both = list(zip(named, decayed, strict=True))
+    return [[p for p, is_decayed in both if is_decayed is wanted] for wanted in (True, False)]
+
+
+def read_state(path: Path, names: list[str]) -> tuple[int, dict[int, Any]]:
+    """Step count and AdamW's state by the place of a parameter in `decayed_first`.
+
+    names: the trained parameters', as the model names them. Raises TrainerError if the file is damaged or of another
+    model.
+    """
+    try:
+        saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        known, state, steps = saved["parameters"], saved["adam"], int(saved["steps"])
+    except (OSError, RuntimeError, KeyError, EOFError, ValueError, TypeError) as error:
+        raise TrainerError(f"{path} cannot be read: {error}", hint=_START_FRESH) from error
+    if known != names:
+        raise TrainerError(f"{path} belongs to another model", hint=_START_FRESH)
+    return steps, state
+
+
+class Optimizer(Paced):
+    """AdamW over a model's parameters."""
+
+    def __init__(self, model: nn.Module, section: OptimizerSection) -> None:
+        super().__init__(section)
+        self._named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        groups = [
+            {"params": group, "weight_decay": decay}
+            for group, decay in zip(decayed_first(model), (section.weight_decay, 0.0), strict=True)
+        ]
+        self._adam = torch.optim.AdamW(
+            [group for group in groups if group["params"]], lr=section.lr, betas=(section.betas[0], section.betas[1])
+        )
 
     def clip(self) -> float:
         """Clip the gradient to max_grad_norm (0 = leave it) and return its norm before that."""
@@ -52,23 +101,18 @@ class Optimizer:
         """Drop the gradient."""
         self._adam.zero_grad(set_to_none=True)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | None) -> None:
+        """path: as in Policy.save."""
         names = [name for name, _ in self._named]
-        torch.save({"steps": self.steps, "parameters": names, "adam": self._adam.state_dict()["state"]}, path)
+        if path is not None:
+            torch.save({"steps": self.steps, "parameters": names, "adam": self._adam.state_dict()["state"]}, path)
 
     def load(self, path: Path) -> None:
         """Take up moments and step count; learning rate, betas and decay stay those of the config, which may change.
 
-        Raises TrainerError if the file is damaged or of another model.
+        Raises TrainerError as `read_state` does.
         """
-        try:
-            saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-            names, state = saved["parameters"], saved["adam"]
-            steps = int(saved["steps"])
-        except (OSError, RuntimeError, KeyError, EOFError, ValueError, TypeError) as error:
-            raise TrainerError(f"{path} cannot be read: {error}", hint=_START_FRESH) from error
-        if names != [name for name, _ in self._named]:
-            raise TrainerError(f"{path} belongs to another model", hint=_START_FRESH)
+        steps, state = read_state(path, [name for name, _ in self._named])
         whole = self._adam.state_dict()
         self._adam.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
         self.steps = steps

@@ -12,7 +12,7 @@ import math
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import torch
 from lego.config.schema import SftSection
 from lego.errors import TrainerError
 from lego.objective.losses import Mean, cross_entropy
-from lego.trainer.batch import TrainSegment, check, pack
+from lego.trainer.batch import Batch, TrainSegment, check, pack
 from lego.trainer.checkpoint import write_whole
 from lego.trainer.optimizer import Optimizer
 from lego.trainer.policy import memory_advice
@@ -154,10 +154,9 @@ def _loss(trainer: Trainer, segments: Sequence[TrainSegment]) -> float:
     """Mean nats a token under the weights as they are."""
     total = Mean()
     with memory_advice(), torch.no_grad():
-        for batch in pack(segments, trainer.section.micro_batch_tokens):
-            mask = batch.mask.to(trainer.policy.device)
-            logp = trainer.policy.logprobs(batch.ids.to(trainer.policy.device), mask, 1.0)
-            total = total.plus(cross_entropy(logp, mask).metrics["sft/loss"])
+        for batch in _batches(trainer, segments):
+            scored = trainer.policy.score(batch, 1.0)
+            total = total.plus(cross_entropy(scored.logp, batch.mask).metrics["sft/loss"])
     return total.value
 
 
@@ -181,12 +180,10 @@ def _report(
 def sft_step(trainer: Trainer, optimizer: Optimizer, segments: Sequence[TrainSegment]) -> dict[str, Mean]:
     """One optimizer step on the mean cross-entropy over all owned tokens of `segments`."""
     tokens = sum(int(segment.mask.sum()) for segment in segments)
-    policy = trainer.policy
     optimizer.forget()
     total = Mean()
-    for batch in pack(segments, trainer.section.micro_batch_tokens):
-        mask = batch.mask.to(policy.device)
-        result = cross_entropy(policy.logprobs(batch.ids.to(policy.device), mask, 1.0), mask)
+    for batch in _batches(trainer, segments):
+        result = cross_entropy(trainer.policy.score(batch, 1.0).logp, batch.mask)
         (result.loss / tokens).backward()  # type: ignore[no-untyped-call]
         total = total.plus(result.metrics["sft/loss"])
     lr, norm = optimizer.lr, optimizer.clip()
@@ -195,6 +192,13 @@ def sft_step(trainer: Trainer, optimizer: Optimizer, segments: Sequence[TrainSeg
         raise TrainerError("the gradient is not finite", hint="lower sft.optimizer.lr")
     optimizer.step()
     return {"sft/loss": total, "step/grad_norm": Mean(norm, 1), "step/lr": Mean(lr, 1)}
+
+
+def _batches(trainer: Trainer, segments: Sequence[TrainSegment]) -> Iterator[Batch]:
+    """Micro-batches on the policy's device."""
+    layout = trainer.policy.layout(trainer.section.share_prefixes)
+    for batch in pack(segments, trainer.section.micro_batch_tokens, layout):
+        yield batch.to(trainer.policy.device)
 
 
 class _Shelf:

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from lego.objective.proof import Proof, proof
 from lego.trainer.batch import TrainSegment, check, check_weights, split_trials
 from lego.trainer.checkpoint import NOTES_FILE, OPTIMIZER_FILE, copy_companions, write_whole
 from lego.trainer.gate import refusal
-from lego.trainer.gradient import Gradient, Progress, score
+from lego.trainer.gradient import Gradient, Progress, pulls_alone, score
 from lego.trainer.optimizer import Optimizer
 from lego.trainer.policy import Policy, memory_advice
 
@@ -54,6 +54,24 @@ class StepReport:
     worst: list[dict[str, Any]] = field(default_factory=list)
 
 
+Backend = Callable[[Path, Path | None, TrainSection, str, str], tuple[Policy, Policy | None, Any]]
+"""From the policy's folder, the reference's, the section, dtype and device to policy, reference and optimizer."""
+
+
+def plain(
+    folder: Path, reference: Path | None, section: TrainSection, dtype: str, device: str
+) -> tuple[Policy, Policy | None, Optimizer]:
+    """All of it in this process, by torch alone."""
+    policy = Policy(folder, dtype=dtype, device=device, checkpoint_layers=section.checkpoint_layers)
+    held = Policy(reference, dtype=dtype, device=device) if reference else None
+    return policy, held, Optimizer(policy.model, section.optimizer)
+
+
+def learns(section: TrainSection, segments: Sequence[TrainSegment]) -> bool:
+    """Whether a step on these segments has a gradient."""
+    return bool(segments) and (pulls_alone(section.objective) or any(segment.advantage for segment in segments))
+
+
 class Trainer:
     """A policy being trained: float32 weights, AdamW, the run's objective.
 
@@ -77,6 +95,7 @@ class Trainer:
         threads: int = 0,
         longest: int = 0,
         reference_dir: Path | str | None = None,
+        backend: Backend = plain,
     ) -> None:
         if not (math.isfinite(temperature) and temperature > 0):
             raise ConfigError(
@@ -91,21 +110,20 @@ class Trainer:
         self.section = section
         self.temperature = temperature
         self.seed = seed
-        self.policy = Policy(self.folder, dtype=dtype, device=device)
+        reference = Path(reference_dir) if reference_dir else None
+        self.policy, self._reference, self.optimizer = backend(self.folder, reference, section, dtype, device)
         self.gradient = Gradient(self.policy, section, temperature, longest)
-        self._reference = Policy(Path(reference_dir), dtype=dtype, device=device) if reference_dir else None
-        self.optimizer = Optimizer(self.policy.model, section.optimizer)
         if (self.folder / OPTIMIZER_FILE).is_file():
             self.optimizer.load(self.folder / OPTIMIZER_FILE)
 
     def score(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> list[FloatArray]:
         """Log-probs of each segment's owned ids under the weights as they are: one [n] float32 a segment, else 0."""
         check(segments, self.policy.vocabulary)
-        return score(self.policy, segments, self.temperature, self.section.micro_batch_tokens, on_progress)
+        return score(self.policy, segments, self.temperature, self.section, on_progress)
 
     def learns(self, segments: Sequence[TrainSegment]) -> bool:
         """Whether a step on these segments has a gradient."""
-        return bool(segments) and (self.section.objective.kl > 0 or any(segment.advantage for segment in segments))
+        return learns(self.section, segments)
 
     def prove(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> StepReport:
         """The proof numbers of `segments` and the gate's word on them, without a step."""
@@ -180,7 +198,7 @@ class Trainer:
     def _score_reference(self, segments: Sequence[TrainSegment]) -> list[FloatArray] | None:
         if self._reference is None:
             return None
-        return score(self._reference, segments, self.temperature, self.section.micro_batch_tokens)
+        return score(self._reference, segments, self.temperature, self.section)
 
     def _prove(self, segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> StepReport:
         """The proof numbers of these log-probs, and the gate's refusal if there is one."""
@@ -200,14 +218,19 @@ class Trainer:
         """
 
         def write(folder: Path) -> None:
-            self.policy.model.save_pretrained(folder)
+            self.policy.save(folder)
             copy_companions(self.folder, folder)
             if optimizer:
                 self.optimizer.save(folder / OPTIMIZER_FILE)
             about = {"optimizer_steps": self.optimizer.steps, "train": asdict(self.section), **(notes or {})}
             (folder / NOTES_FILE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
-        write_whole(Path(target), write)
+        if self.policy.ranks.first:
+            write_whole(Path(target), write)
+        else:
+            self.policy.save(None)
+            if optimizer:
+                self.optimizer.save(None)
 
 
 def hash_seed(seed: int, step: int) -> int:

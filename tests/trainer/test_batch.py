@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lego.errors import TrainerError
-from lego.trainer.batch import TrainSegment, check, check_weights, length, pack, split_trials
+from lego.trainer.batch import TrainSegment, check, check_weights, context, pack, split_trials
 
 
 def segment(n=5, owned=(2, 3), trial=1, **changes):
@@ -50,18 +50,25 @@ def test_a_trial_may_not_weigh_more_than_one():
 sizes = st.lists(st.tuples(st.integers(2, 40), st.integers(0, 5)), min_size=1, max_size=20)
 
 
+@pytest.mark.parametrize("layout", ["forest", "packed", "rows"])
 @given(sizes, st.integers(4, 120))
-def test_packing_loses_nothing_and_keeps_to_the_budget(shapes, budget):
+def test_packing_loses_nothing_and_keeps_to_the_budget(layout, shapes, budget):
     segments = [segment(n + tail, owned=(n - 1,), trial=i) for i, (n, tail) in enumerate(shapes)]
-    batches = pack(segments, budget)
+    batches = pack(segments, budget, layout)
     assert sorted(i for batch in batches for i in batch.index) == list(range(len(segments)))
     for batch in batches:
         assert len(batch.index) == 1 or batch.ids.numel() <= budget
-        for row, i in enumerate(batch.index):
-            n = length(segments[i])
-            assert batch.ids[row, :n].tolist() == segments[i].ids[:n].tolist()
-            assert batch.mask[row].sum() == segments[i].mask.sum()
-            assert not batch.mask[row, n:].any()
+        assert batch.wanted.tolist() == [int(segments[i].ids[segments[i].mask][0]) for i in batch.index]
+        before = [int(segments[i].ids[len(context(segments[i])) - 1]) for i in batch.index]
+        assert batch.ids.flatten()[batch.states].tolist() == before
+        assert batch.mask.sum(1).tolist() == [1] * len(batch.index)
+
+
+def test_what_nothing_owned_depends_on_is_not_run_over():
+    (batch,) = pack([segment(9, owned=(2, 4))], 100)
+    assert batch.ids.tolist() == [[0, 1, 2, 3]]
+    assert batch.wanted.tolist() == [2, 4]
+    assert batch.logprobs.tolist() == [[-1.0, -1.0]]
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=30), st.integers(1, 5), st.integers(0, 3))

@@ -1,50 +1,94 @@
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM
+from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-import lego.trainer.policy as policy_module
+import lego.trainer.head as head_module
 from lego.errors import ConfigError, TrainerError
+from lego.trainer.batch import TrainSegment, pack
 from lego.trainer.policy import Policy
 
 
-def grid(vocabulary, rows=3, columns=12, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(0, vocabulary, (rows, columns), generator=generator)
-    mask = torch.rand((rows, columns), generator=generator) < 0.5
-    mask[:, 0], mask[:, 3] = False, True
-    return ids, mask
+def made(vocabulary, rows=3, columns=12, seed=0):
+    """Segments of random ids, about half of them owned."""
+    rng = np.random.default_rng(seed)
+    segments = []
+    for row in range(rows):
+        ids = rng.integers(0, vocabulary, columns + row).astype(np.int32)
+        mask = rng.random(len(ids)) < 0.5
+        mask[0], mask[3] = False, True
+        segments.append(TrainSegment(row, ids, mask, np.zeros(len(ids), np.float32)))
+    return segments
 
 
-def expected(model, ids, mask, temperature):
-    with torch.no_grad():
-        logits = model(input_ids=ids).logits.double() / temperature
-    every = torch.log_softmax(logits[:, :-1], -1).gather(2, ids[:, 1:, None]).squeeze(2)
-    return torch.where(mask[:, 1:], every, 0.0)
+def scores(policy, segments, temperature=1.0, entropy=False):
+    """Log-probs (or entropies) of the owned ids, segment by segment in the order given."""
+    (batch,) = pack(segments, 10_000, policy.layout(share=True))
+    result = policy.score(batch, temperature, entropy)
+    grid = result.entropy if entropy else result.logp
+    assert not grid[~batch.mask].any()
+    rows = {index: row[owned] for index, row, owned in zip(batch.index, grid, batch.mask, strict=True)}
+    return torch.cat([rows[i] for i in range(len(segments))])
 
 
-def test_log_probs_are_those_of_the_tempered_softmax(tiny_policy):
+def expected(model, segments, temperature, entropy=False):
+    parts = []
+    for segment in segments:
+        ids = torch.from_numpy(segment.ids).long()
+        with torch.no_grad():
+            spread = torch.log_softmax(model(input_ids=ids[None]).logits[0, :-1].double() / temperature, -1)
+        owned = torch.from_numpy(segment.mask[1:])
+        every = -(spread.exp() * spread).sum(1) if entropy else spread.gather(1, ids[1:, None]).squeeze(1)
+        parts.append(every[owned])
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probs_and_entropies_are_those_of_the_tempered_softmax(tiny_policy, temperature, entropy):
     policy = Policy(tiny_policy)
     reference = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32).eval()
-    ids, mask = grid(policy.vocabulary)
-    for temperature in (1.0, 0.7):
-        with torch.no_grad():
-            logp = policy.logprobs(ids, mask, temperature)
-        assert not logp[~mask].any()
-        np.testing.assert_allclose(logp[:, 1:], expected(reference, ids, mask, temperature), atol=1e-5)
+    segments = made(policy.vocabulary)
+    with torch.no_grad():
+        found = scores(policy, segments, temperature, entropy)
+    np.testing.assert_allclose(found, expected(reference, segments, temperature, entropy), atol=1e-5)
 
 
-def test_chunks_change_neither_value_nor_gradient(tiny_policy, monkeypatch):
-    ids, mask = grid(256)
-    results = []
-    for budget in (1 << 26, 1 << 11):
-        monkeypatch.setattr(policy_module, "LOGIT_BUDGET", budget)
-        policy = Policy(tiny_policy)
-        logp = policy.logprobs(ids, mask, 0.8)
-        (logp.sum() / 10).backward()
-        results.append((logp.detach(), policy.model.get_input_embeddings().weight.grad))
-    for whole, chunked in zip(*results, strict=True):
-        torch.testing.assert_close(chunked, whole, rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("checkpoint_layers", [False, True])
+def test_gradients_are_those_of_a_plain_forward_pass(tiny_policy, monkeypatch, checkpoint_layers):
+    """Chunked or whole, layers kept or computed again: against logits held and differentiated by torch."""
+    segments = made(200)
+    plain = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32).eval()
+    for segment in segments:
+        ids = torch.from_numpy(segment.ids).long()
+        spread = torch.log_softmax(plain(input_ids=ids[None]).logits[0, :-1] / 0.8, -1)
+        logp = spread.gather(1, ids[1:, None]).squeeze(1)
+        (logp[torch.from_numpy(segment.mask[1:])].sum() / 10).backward()
+    for budget in (1 << 24, 1 << 11):
+        monkeypatch.setattr(head_module, "LOGIT_BUDGET", budget)
+        policy = Policy(tiny_policy, checkpoint_layers=checkpoint_layers)
+        (scores(policy, segments, 0.8).sum() / 10).backward()
+        for (name, p), q in zip(policy.model.named_parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_checkpointed_layers_keep_less_and_drop_nothing_out(tmp_path):
+    """Dropout stays off although a checkpointed layer counts as one in training."""
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, attention_dropout=0.5,
+    )  # fmt: skip
+    Qwen3ForCausalLM(config).save_pretrained(tmp_path)
+    segments = made(64, rows=4, columns=200)
+    kept, values = {}, {}
+    for again in (False, True):
+        policy, saved = Policy(tmp_path, checkpoint_layers=again), []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, s=saved: (s.append(t.numel()), t)[1], lambda t: t):
+            values[again] = scores(policy, segments).detach()
+        kept[again] = sum(saved)
+    assert torch.equal(values[False], values[True])
+    assert kept[True] < kept[False] / 3
 
 
 def test_a_family_that_scales_its_logits_is_scored_rightly(tmp_path):
@@ -56,19 +100,19 @@ def test_a_family_that_scales_its_logits_is_scored_rightly(tmp_path):
     GraniteForCausalLM(config).save_pretrained(tmp_path)
     policy = Policy(tmp_path)
     reference = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
-    ids, mask = grid(64)
-    with torch.no_grad():
-        np.testing.assert_allclose(
-            policy.logprobs(ids, mask, 1.0)[:, 1:], expected(reference, ids, mask, 1.0), atol=1e-5
-        )
+    segments = made(64)
+    for entropy in (False, True):
+        with torch.no_grad():
+            found = scores(policy, segments, 0.9, entropy)
+        np.testing.assert_allclose(found, expected(reference, segments, 0.9, entropy), atol=1e-5)
 
 
 def test_bfloat16_is_arithmetic_only(tiny_policy):
     policy = Policy(tiny_policy, dtype="bfloat16")
     assert {p.dtype for p in policy.model.parameters()} == {torch.float32}
-    ids, mask = grid(policy.vocabulary)
+    segments = made(policy.vocabulary)
     with torch.no_grad():
-        half, full = policy.logprobs(ids, mask, 1.0), Policy(tiny_policy).logprobs(ids, mask, 1.0)
+        half, full = scores(policy, segments), scores(Policy(tiny_policy), segments)
     assert half.dtype == torch.float32
     assert 0 < (half - full).abs().max() < 0.1
 
