@@ -32,13 +32,15 @@ def instruction(
     topics: list[str] = []
     for name, failure in failures:
         example = _example(failure, banned)
-        if example and example not in examples and len(examples) < _EXAMPLES:
+        if example and example not in examples:
             examples.append(example)
         topic = _topic(name)
         if topic and topic not in topics and len(topics) < _TOPICS and not names_place(topic, banned):
             topics.append(topic)
     if not examples:
         return None
+    # Those that say what was done, as far as there are any.
+    examples = sorted(examples, key=lambda example: not example.startswith("at "))[:_EXAMPLES]
     about = f" ({project.summary.strip().rstrip('.')})" if project.summary.strip() else ""
     checks = "one of its checks fails" if failing == 1 else f"{failing} of its checks fail"
     parts = [
