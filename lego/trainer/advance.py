@@ -7,7 +7,7 @@ import concurrent.futures
 import shutil
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from lego.rundb import calls, catalogue, rounds, training
 from lego.rundb.rounds import Round
 from lego.rundb.store import Store
 from lego.trainer.assemble import Assembly, assemble, assemble_demonstrations, assemble_solved
+from lego.trainer.launch import GangTrainer, Setting
 from lego.trainer.sft import SftProgress, run_sft
 from lego.trainer.step import Trainer
 
@@ -54,7 +55,7 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
     # The database belongs to this thread; the arithmetic goes to another, so that leases stay renewed meanwhile.
     reference = catalogue.reference(store).path if config.train.objective.kl else None
     temperature = float(round_.settings["temperature"])
-    trainer = await _in_thread(_trainer, current, config, step, temperature, reference)
+    trainer = await _in_thread(_step_trainer, current, config, step, temperature, reference, folder)
     learns = trainer.learns(assembly.segments)
     report = await _in_thread(trainer.step if learns else trainer.prove, assembly.segments, on_progress)
     metrics = {**report.metrics, **assembly.metrics()}
@@ -125,11 +126,24 @@ def _taught(store: Store, round_: Round, config: Config) -> Assembly:
     return assemble_demonstrations(store, round_)
 
 
+def _step_trainer(
+    policy: PolicyRef, config: Config, step: int, temperature: float, reference: str | None, folder: Path
+) -> Trainer | GangTrainer:
+    if config.train.backend == "torch":
+        return _trainer(policy, config, step, temperature, reference)
+    return GangTrainer(_setting(policy, config, step, temperature, reference), config.train, folder / f".step-{step}")
+
+
 def _trainer(policy: PolicyRef, config: Config, step: int, temperature: float, reference: str | None = None) -> Trainer:
+    setting = _setting(policy, config, step, temperature, reference)
+    return Trainer(**asdict(setting), section=config.train, device=config.engine.device)
+
+
+def _setting(policy: PolicyRef, config: Config, step: int, temperature: float, reference: str | None) -> Setting:
     engine, rollout = config.engine, config.rollout
-    return Trainer(
-        policy.path, config.train, temperature=temperature, seed=config.run.seed + step, dtype=engine.dtype,
-        device=engine.device, threads=engine.threads, reference_dir=reference,
+    return Setting(
+        policy_dir=policy.path, temperature=temperature, seed=config.run.seed + step, dtype=engine.dtype,
+        threads=engine.threads, reference_dir=reference,
         longest=rollout.max_total_tokens or rollout.max_turns * rollout.max_output_tokens,
     )  # fmt: skip
 

@@ -1,0 +1,249 @@
+"""A policy and its optimizer under DeepSpeed: ZeRO 0 to 3, offloaded or not, with the same face as the plain ones.
+
+Weights stay float32, as in lego.trainer.policy; bfloat16 is the arithmetic's. The optimizer's state on disk is the
+plain optimizer's too, whole, so that the next step may use another number of processes, another stage, or none of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import numpy as np
+import torch
+from deepspeed.utils import safe_get_full_optimizer_state
+from deepspeed.utils.tensor_fragment import safe_set_full_optimizer_state, safe_set_local_optimizer_state
+from torch import Tensor, nn
+
+from lego.config.schema import OptimizerSection, TrainSection
+from lego.errors import TrainerError
+from lego.trainer.batch import Batch, TrainSegment, pack
+from lego.trainer.optimizer import MOMENTS, Paced, decayed_first, read_state
+from lego.trainer.policy import Policy, Scored
+from lego.trainer.ranks import Gang
+
+
+def settings(section: TrainSection, *, trains: bool = True) -> dict[str, Any]:
+    """DeepSpeed's own configuration. Gradients add up until lego says that a step is due; schedule and state are
+    lego's."""
+    stage, offload = section.deepspeed.zero, section.deepspeed.offload
+    zero: dict[str, Any] = {"stage": stage}
+    if offload != "none" and trains:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    if offload == "all":
+        zero["offload_param"] = {"device": "cpu"}
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "managed_gradient_accumulation": False,
+        "gradient_clipping": section.optimizer.max_grad_norm if stage else 0.0,
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": 1 << 62,
+    }
+
+
+class _Whole(nn.Module):
+    """What DeepSpeed takes for the model: all of a forward pass, so that its hooks stand around all of it."""
+
+    def __init__(self, model: nn.Module, score: Callable[..., Scored]) -> None:
+        super().__init__()
+        self.model = model
+        self._score = score
+
+    def forward(self, batch: Batch, temperature: float, entropy: bool) -> tuple[Tensor, ...]:
+        scored = self._score(batch, temperature, entropy)
+        return (scored.logp,) if scored.entropy is None else (scored.logp, scored.entropy)
+
+
+class ShardedPolicy(Policy):
+    """As Policy, its weights held by DeepSpeed. trains: with an optimizer; else (a reference) it is only scored.
+
+    torch.distributed must have been set up; every process makes, scores and saves it at the same time.
+    """
+
+    def __init__(self, folder: Path, section: TrainSection, *, dtype: str, device: str, trains: bool = True) -> None:
+        self._section, self._trains = section, trains
+        self._sharded = section.deepspeed.zero == 3
+        self.gang = Gang()
+        if self._sharded:
+            from transformers.integrations import HfDeepSpeedConfig
+
+            # While this object lives, transformers loads each process its part of the weights and no more.
+            self._loads_in_parts = HfDeepSpeedConfig(settings(section, trains=trains))
+        layers = section.checkpoint_layers and trains
+        super().__init__(folder, dtype=dtype, device=device, checkpoint_layers=layers)
+        if self._sharded and isinstance(self._head, nn.Linear):
+            # The head's matrix is used outside of the head's own forward pass.
+            for parameter in self._head.parameters(recurse=False):
+                deepspeed.zero.register_external_parameter(self.engine.module, parameter)
+        self.ranks = self.gang
+
+    def _place(self, model: Any) -> Any:
+        if not self._sharded:
+            model.to(self.device)
+        whole = _Whole(model, functools.partial(Policy.score, self))
+        optimizer = _adam(decayed_first(model), self._section) if self._trains else None
+        config = settings(self._section, trains=self._trains)
+        self.engine = deepspeed.initialize(model=whole, optimizer=optimizer, config=config)[0]
+        if not self._section.deepspeed.zero:
+            self.engine.enable_backward_allreduce = False  # ours comes before the gradient is measured
+        return model
+
+    @property
+    def vocabulary(self) -> int:
+        return int(_shape(self.model.get_input_embeddings().weight)[0])
+
+    def score(self, batch: Batch, temperature: float, entropy: bool = False) -> Scored:
+        return Scored(*self.engine(batch, temperature, entropy))
+
+    def backward(self, loss: Tensor, counts: bool = True) -> None:
+        # DeepSpeed averages over the processes; the loss's parts are to be added up.
+        self.engine.backward(loss * (self.gang.size if counts else 0.0))
+
+    def save(self, folder: Path | None) -> None:
+        """folder: None on every process but the first, which then only gives its part."""
+        whole: dict[str, Tensor] = {}
+        for name, parameter in self.model.named_parameters(remove_duplicate=False):
+            with deepspeed.zero.GatheredParameters([parameter], enabled=self._sharded):
+                if folder is not None:
+                    whole[name] = parameter.detach().cpu().clone()
+        if folder is not None:
+            whole |= {name: value for name, value in self.model.state_dict().items() if name not in whole}
+            self.model.save_pretrained(folder, state_dict=whole)
+
+
+class ShardedOptimizer(Paced):
+    """As lego.trainer.optimizer.Optimizer. DeepSpeed measures, clips and steps at once, so `clip` does it all.
+
+    A step on a gradient that is not finite cannot be taken back here: it must not be saved.
+    """
+
+    def __init__(self, policy: ShardedPolicy, section: OptimizerSection) -> None:
+        super().__init__(section)
+        self._policy, self._engine = policy, policy.engine
+        self._stage = policy.engine.zero_optimization_stage()
+        self._groups = decayed_first(policy.model)
+        self._names = [name for name, p in policy.model.named_parameters() if p.requires_grad]
+
+    def clip(self) -> float:
+        return self._step(self.lr)
+
+    def step(self) -> None:
+        self.steps += 1
+
+    def forget(self) -> None:
+        """Nothing to do: what was refused is never stepped on in this process."""
+
+    def _step(self, lr: float) -> float:
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = lr
+        norm = None
+        if not self._stage:
+            self._engine.buffered_allreduce_fallback()
+            bound = self.section.max_grad_norm or float("inf")
+            norm = nn.utils.clip_grad_norm_([p for group in self._groups for p in group], bound)
+        self._engine.step()
+        if self._stage:
+            norm = self._engine.get_global_grad_norm()
+        return float("nan") if norm is None else float(norm)
+
+    def save(self, path: Path | None) -> None:
+        """path: None on every process but the first."""
+        state: dict[int, dict[str, Tensor]] = {}
+        for number, parameter in enumerate(p for group in self._groups for p in group):
+            moments = {name: self._full(parameter, name) for name in MOMENTS}
+            if path is not None:
+                kept = {name: value.detach().float().cpu().clone() for name, value in moments.items()}
+                state[number] = {"step": torch.tensor(float(self.steps)), **kept}
+        if path is not None:
+            torch.save({"steps": self.steps, "parameters": self._names, "adam": state}, path)
+
+    def load(self, path: Path) -> None:
+        """As Optimizer.load."""
+        steps, state = read_state(path, self._names)
+        self._prime()
+        for number, parameter in enumerate(p for group in self._groups for p in group):
+            for name in MOMENTS:
+                self._set(parameter, name, state[number][name])
+        for held in self._engine.basic_optimizer.state.values():
+            held["step"] = torch.full_like(held["step"], steps) if isinstance(held["step"], Tensor) else steps
+        self.steps = steps
+
+    def _prime(self) -> None:
+        """A step of nothing at all, so that the moments have their places."""
+        ids, nothing = np.zeros(2, np.int32), np.zeros(2, np.float32)
+        segment = TrainSegment(0, ids, np.array([False, True]), nothing)
+        (batch,) = pack([segment], 2, self._policy.layout(False))
+        scored = self._policy.score(batch.to(self._policy.device), 1.0)
+        self._policy.backward(scored.logp.sum(), counts=False)
+        self._step(0.0)
+
+    def _full(self, parameter: nn.Parameter, name: str) -> Tensor:
+        if not self._stage:
+            held: Tensor = self._engine.basic_optimizer.state[parameter][name]
+            return held
+        full: Tensor = safe_get_full_optimizer_state(parameter, name)
+        return full
+
+    def _set(self, parameter: Any, name: str, value: Tensor) -> None:
+        if self._stage == 3:
+            part = parameter.ds_tensor.numel()
+            gang = self._policy.gang
+            padded = nn.functional.pad(value.flatten(), (0, part * gang.size - value.numel()))
+            safe_set_local_optimizer_state(parameter, padded[part * gang.rank : part * (gang.rank + 1)], name)
+        elif self._stage:
+            safe_set_full_optimizer_state(parameter, value, name)
+        else:
+            self._engine.basic_optimizer.state[parameter][name].copy_(value)
+
+
+def _adam(groups: list[list[nn.Parameter]], section: TrainSection) -> torch.optim.Optimizer:
+    optimizer = section.optimizer
+    listed = [
+        {"params": group, "weight_decay": decay}
+        for group, decay in zip(groups, (optimizer.weight_decay, 0.0), strict=True)
+        if group
+    ]
+    betas = (optimizer.betas[0], optimizer.betas[1])
+    if section.deepspeed.offload == "none":
+        return torch.optim.AdamW(listed, lr=optimizer.lr, betas=betas)
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+    try:
+        return DeepSpeedCPUAdam(listed, lr=optimizer.lr, betas=betas, adamw_mode=True)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise TrainerError(
+            f"DeepSpeed cannot build its optimizer for offloading: {str(error).strip().splitlines()[-1]}",
+            hint="it is compiled on first use, with g++ and ninja; or set train.deepspeed.offload=none",
+        ) from error
+
+
+def _shape(parameter: nn.Parameter) -> tuple[int, ...]:
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def prepare(environment: Mapping[str, str] = os.environ) -> str:
+    """Join the processes that the launcher started; returns the device of this one."""
+    if torch.cuda.is_available():
+        device = f"cuda:{environment.get('LOCAL_RANK', '0')}"
+        torch.cuda.set_device(device)
+        deepspeed.init_distributed("nccl")
+    else:
+        device = "cpu"
+        # An extension for shared memory would be compiled, for minutes; gloo does without.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        deepspeed.init_distributed("gloo")
+    return device
+
+
+def open_backend(
+    folder: Path, reference: Path | None, section: TrainSection, dtype: str, device: str
+) -> tuple[Policy, Policy | None, ShardedOptimizer]:
+    """Policy, reference and optimizer under DeepSpeed, for lego.trainer.step.Trainer."""
+    policy = ShardedPolicy(folder, section, dtype=dtype, device=device)
+    held = ShardedPolicy(reference, section, dtype=dtype, device=device, trains=False) if reference else None
+    return policy, held, ShardedOptimizer(policy, section.optimizer)

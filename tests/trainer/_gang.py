@@ -1,0 +1,39 @@
+"""A process of a gang that takes several steps: python -m torch.distributed.run … -m tests.trainer._gang FOLDER."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from lego.config.schema import TrainSection
+from lego.trainer.deepspeed import open_backend, prepare
+from lego.trainer.launch import get_segments
+from lego.trainer.step import Trainer
+
+
+def main(folder: Path) -> None:
+    """FOLDER/plan.json: policy, section, reference, steps; FOLDER/segments.pt. Writes FOLDER/policy, reports.json."""
+    plan = json.loads((folder / "plan.json").read_text())
+    section: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainSection), plan["section"]))
+    device = prepare()
+    trainer = Trainer(
+        plan["policy"], section, reference_dir=plan["reference"], dtype=plan["dtype"], device=device, seed=3,
+        backend=open_backend,
+    )  # fmt: skip
+    segments = get_segments(folder / "segments.pt")
+    reports = [asdict(trainer.step(segments)) for _ in range(plan["steps"])]
+    trainer.save(folder / "policy")
+    if trainer.policy.ranks.first:
+        (folder / "reports.json").write_text(json.dumps(reports))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
