@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 import tomllib
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from lego.errors import TaskError
 from lego.tasks import overlay
 from lego.tasks.harbor_toml import Artifact, LegoMetadata, TaskToml
-from lego.tasks.task import DEFAULT_PROTECTED, DemoStep, Environment, File, Task, Tree
+from lego.tasks.task import DEFAULT_PROTECTED, DemoStep, Environment, File, Grading, Task, Tree
 
 _IGNORED_NAMES = {"__pycache__", ".DS_Store", ".git"}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
@@ -58,7 +59,7 @@ def load(folder: Path, *, sealed: bool = False, host_env: Mapping[str, str] | No
         digest="",
         instruction=_text(folder / "instruction.md"),
         environment=_environment(folder, toml, lego, host_env or {}),
-        tests=_tests(folder),
+        tests=_tests(folder, lego),
         solution=solution,
         agent_timeout=toml.agent.timeout_sec,
         agent_user=_user(toml.agent.user),
@@ -70,6 +71,7 @@ def load(folder: Path, *, sealed: bool = False, host_env: Mapping[str, str] | No
         demonstration=_demonstration(solution, toml),
         metadata=_notes(toml, wishes),
         where=str(folder),
+        grading=_grading(folder, lego),
     )
     return replace(task, digest=task.content_digest())
 
@@ -166,11 +168,25 @@ def _dockerfile_workdir(context: Tree) -> str:
     return workdir
 
 
-def _tests(folder: Path) -> Tree:
+def _tests(folder: Path, lego: LegoMetadata) -> Tree:
     tests = _tree(folder / "tests")
-    if "test.sh" not in tests:
+    if "test.sh" not in tests and lego.grader != "pytest-ids":
         raise TaskError(f"{folder}: tests/test.sh is missing")
     return tests
+
+
+def _grading(folder: Path, lego: LegoMetadata) -> Grading:
+    if lego.grader != "pytest-ids":
+        return Grading(lego.grader)
+    path = folder / "tests" / "names.json"
+    try:
+        body = json.loads(_text(path))
+        names = [tuple(body.get(key, ())) for key in ("fail_to_pass", "pass_to_pass")]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise TaskError(f"{path}: not an object with fail_to_pass and pass_to_pass: {error}") from error
+    if not any(names) or not all(isinstance(name, str) and "::" in name for part in names for name in part):
+        raise TaskError(f"{path}: names no tests, or not as FILE::NAME")
+    return Grading(lego.grader, fail_to_pass=names[0], pass_to_pass=names[1])
 
 
 def _demonstration(solution: Tree, toml: TaskToml) -> tuple[DemoStep, ...]:

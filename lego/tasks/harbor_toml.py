@@ -76,13 +76,15 @@ class Package(_Section):
 class LegoMetadata(_Section):
     """`[metadata.lego]`: what lego needs and Harbor has no word for. `roots` are the absolute paths whose changes
     are submitted; `protected` replaces the default list of paths that a submission may not change. `stage` is the stage
-    of the Dockerfile that is built, and `over` what is laid over it at the start (see lego.tasks.overlay)."""
+    of the Dockerfile that is built, and `over` what is laid over it at the start (see lego.tasks.overlay). `grader`
+    says what the reward is made of (docs/graders.md); pytest-ids finds its tests' names in tests/names.json."""
 
     model_config = ConfigDict(extra="forbid")
     roots: list[str] = []
     protected: list[str] | None = None
     stage: str = ""
     over: list[str] = []
+    grader: Literal["harbor", "pytest-ids", "command"] = "harbor"
 
 
 class TaskToml(_Section):
