@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tomllib
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from lego.config.schema import ImagesSection
@@ -19,6 +22,9 @@ from lego.tasks.validate import warnings
 from lego.verifier.grade import Nothing, Oracle, verify
 
 pytestmark = pytest.mark.podman
+
+DATA = Path(__file__).parents[1] / "tasks" / "data"
+SCHEMA = json.loads((DATA / "harbor_0.26_task_toml.schema.json").read_text())
 
 MODULE = '''\
 """Windows over numbers."""
@@ -135,7 +141,8 @@ async def test_from_a_folder_to_tasks(podman, folder, tmp_path):
     for result in await Builder(podman, section, tmp_path / "logs").build(plan(tasks, (), section)):
         assert result.status == "cached", (result.reason, result.log_path.read_text())
     for task in tasks:
-        assert warnings(task) == []
+        jsonschema.validate(tomllib.loads(Path(task.where, "task.toml").read_text()), SCHEMA)
+        assert warnings(task) == [] and len(task.demonstration) == 2
         names = json.loads(task.tests["names.json"].data)
         assert names["fail_to_pass"] and names["pass_to_pass"]
         assert not set(names["fail_to_pass"]) & set(names["pass_to_pass"])
