@@ -170,6 +170,8 @@ async def open_workshop(run: Run) -> AsyncIterator[Workshop]:
         await podman.call(reaper.sweep, podman)
         async with AsyncExitStack() as stack:
             yield Workshop(run, podman, stack)
-        await podman.call(reaper.sweep, podman)
+        # What this process could not remove at the time is removed now, not by whoever comes next.
+        await podman.drain()
+        await podman.call(lambda: reaper.sweep(podman, own=True))
     finally:
         podman.close()

@@ -42,7 +42,7 @@ async def verify_trial(row: Row, workshop: Workshop) -> None:
 async def verify_submission(row: Row, workshop: Workshop) -> Verdict:
     """The verdict on what a trial left, and on what its agent asked of the model by itself."""
     submission, store = Submission.from_bytes(row["submission"]), workshop.run.store
-    verdict = await verify_candidate(submission, workshop.run.tasks[row["task_id"]], workshop)
+    verdict = await verify_candidate(submission, workshop.run.tasks[row["task_id"]], workshop, str(row["id"]))
     if "gold_seen" in verdict.detail:
         _remember(workshop, row["task_id"], verdict)
     done = calls.commands(store, row["id"])
@@ -71,8 +71,8 @@ def _asked_itself(row: Row) -> tuple[Finding, ...]:
     return (Finding("call of the model", "", detail),) if refused else ()
 
 
-async def verify_candidate(candidate: Candidate, task: Task, workshop: Workshop) -> Verdict:
-    """The verdict on a submission, on the solution, or on nothing at all."""
+async def verify_candidate(candidate: Candidate, task: Task, workshop: Workshop, trial: str = "") -> Verdict:
+    """The verdict on a submission, on the solution, or on nothing at all. `trial` labels the container."""
     run = workshop.run
     timeout = parse_duration(run.config.verify.timeout) if run.config.verify.timeout else task.verifier_timeout
     known = catalogue.gold_seen(run.store, task.id)
@@ -85,6 +85,7 @@ async def verify_candidate(candidate: Candidate, task: Task, workshop: Workshop)
         timeout,
         known=Seen.from_dict(known) if known else None,
         run_id=run.config.run.name,
+        trial=trial,
     )
 
 

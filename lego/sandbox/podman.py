@@ -170,13 +170,15 @@ class Podman:
         for attempt in range(3):
             try:
                 response = getattr(self.client.api, method)(path, params=params, data=data, timeout=timeout)
-            except (requests.ConnectionError, ConnectionError) as error:
+            except (requests.RequestException, ConnectionError) as error:
+                # podman-py says the same of a broken line and of a time-out; what is behind it tells them apart.
+                cause = error.__cause__ or error
+                if isinstance(cause, requests.Timeout):
+                    raise SandboxError(f"podman did not answer {method} {path} in {timeout:.0f} s: {cause}") from error
                 if attempt == 2:
-                    raise SandboxError(f"the podman service does not answer ({method} {path}): {error}") from error
+                    raise SandboxError(f"the podman service does not answer ({method} {path}): {cause}") from error
                 self._local.client = None
                 continue
-            except requests.RequestException as error:
-                raise SandboxError(f"podman did not answer {method} {path} in {timeout:.0f} s: {error}") from error
             if response.status_code >= 400 and response.status_code not in allow:
                 raise SandboxError(f"podman refused {method} {path}: {_complaint(response)}")
             return response

@@ -73,11 +73,12 @@ def sweep(podman: Podman, *, own: bool = False) -> Swept:
 def remove(podman: Podman, container: str) -> bool:
     """Kill and remove a container; True if it is gone."""
     params = {"force": "true", "timeout": 0, "volumes": "true"}
-    response = podman.request("delete", f"/containers/{container}", params=params, allow=(404, 409, 500))
-    if response.status_code < 400 or response.status_code == 404:
-        return True
+    with contextlib.suppress(SandboxError):
+        response = podman.request("delete", f"/containers/{container}", params=params, allow=(404, 409, 500))
+        if response.status_code < 400 or response.status_code == 404:
+            return True
     # The engine's own cleanup of the container may hold it, or its mounts, at this moment; the command line waits for
-    # the one, and finds the other gone when it comes again.
+    # the one, and finds the other gone when it comes again. It also works where the service does not.
     for _ in range(_REMOVALS):
         with contextlib.suppress(SandboxError):
             podman.cli("rm", "--force", "--ignore", "--volumes", "--time", "0", container, timeout=60)
