@@ -8,6 +8,7 @@ skipped, a test runner whose parts were exchanged. Standard library only, Python
 import json
 import os
 import sys
+import types
 from typing import Any, Dict, Iterator, List, Tuple
 
 _WATCHED = (
@@ -100,8 +101,10 @@ def _snapshot() -> Dict[str, Tuple[int, int]]:
 
 
 def _note(found: Dict[str, Tuple[int, int]], name: str, value: Any) -> None:
-    value = getattr(value, "__func__", value)
-    value = getattr(value, "fget", value)
-    code = getattr(value, "__code__", None)
-    if code is not None:
-        found[name] = (id(value), id(code))
+    # No attribute is asked of what may make one up: pytest.mark warns of unknown names, and a warning may be an error.
+    if isinstance(value, (classmethod, staticmethod, types.MethodType)):
+        value = value.__func__
+    elif isinstance(value, property):
+        value = value.fget
+    if isinstance(value, types.FunctionType):
+        found[name] = (id(value), id(value.__code__))
