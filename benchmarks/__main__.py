@@ -7,7 +7,7 @@ import importlib
 import json
 import os
 
-NAMES = ("proxy", "long_trial", "engine", "sandbox", "store", "trials", "monitor")
+NAMES = ("proxy", "long_trial", "engine", "sandbox", "store", "trials", "grade", "monitor", "trainer")
 """Modules of this package, each with `run() -> list[Measure]`."""
 
 

@@ -64,9 +64,15 @@ def test_weights_share_one_trial_by_tokens(owned):
     assert [w * sum(owned) for w in weights] == pytest.approx(owned)
 
 
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=8))
+def test_or_each_segment_takes_as_much(owned):
+    assert segment_weights(owned, "equal") == pytest.approx([1 / len(owned)] * len(owned))
+
+
 def test_a_segment_without_tokens_has_no_weight():
-    with pytest.raises(ObjectiveError, match="owns no token"):
-        segment_weights([3, 0])
+    for rule in ("tokens", "equal"):
+        with pytest.raises(ObjectiveError, match="owns no token"):
+            segment_weights([3, 0], rule)
 
 
 owned_by = st.dictionaries(st.integers(0, 99), st.integers(1, 5000), min_size=1, max_size=8)

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lego.errors import ObjectiveError
-from lego.objective.losses import Clip, cispo, cross_entropy, grpo, gspo, reference_kl, reinforce
+from lego.objective.losses import Clip, cispo, cross_entropy, entropy_bonus, grpo, gspo, reference_kl, reinforce
 
 CLIP = Clip(0.15, 0.25)
 NAMES = {"gspo": gspo, "grpo": grpo, "cispo": cispo, "reinforce": reinforce}
@@ -196,6 +196,25 @@ def test_the_reference_pulls_back_by_k3(seed):
     assert held.metrics["kl/reference"].value == pytest.approx((np.exp(delta) - 1 - delta)[mask].mean())
     with pytest.raises(ObjectiveError, match="logp_ref"):
         reference_kl(grids[0], grids[1][:, :2], grids[2], grids[3])
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_entropy_is_rewarded_as_a_mean_over_each_segment(seed):
+    _, _, mask, _, weight = case(seed)
+    entropy = np.random.default_rng(seed).exponential(1.0, mask.shape)
+    grids = tensors(np.where(mask, entropy, np.nan), mask, weight)
+    grids[0].requires_grad_()
+    wide = entropy_bonus(*grids)
+    wide.loss.backward()
+    wanted = -sum(w * row[m].mean() for w, row, m in zip(weight, entropy, mask, strict=True))
+    assert wide.loss.item() == pytest.approx(wanted, rel=1e-12)
+    np.testing.assert_allclose(
+        grids[0].grad.numpy(), -1.0 * mask * weight[:, None] / mask.sum(1, keepdims=True), atol=1e-12
+    )
+    assert wide.metrics["step/entropy"].value == pytest.approx(entropy[mask].mean())
+    with pytest.raises(ObjectiveError, match="entropy is"):
+        entropy_bonus(grids[0][:, :2], grids[1], grids[2])
 
 
 def test_what_does_not_fit_is_refused():

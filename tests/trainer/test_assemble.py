@@ -170,6 +170,17 @@ def test_a_trial_that_forked_weighs_as_one(store: Store) -> None:
     assert sum(int(segment.mask.sum()) for segment in out.segments) == 9
 
 
+def test_or_its_segments_weigh_the_same(store: Store) -> None:
+    round_ = begin(store, ["a"], 2)
+    short = {"completion_ids": np.array([3]), "logprobs": np.array([-0.5])}
+    play(store, round_, 1.0, recorded=[call(1), call(2, parent=1, shared=2, **short)])
+    play(store, round_, 0.0)
+    config = Config()
+    assert [segment.weight for segment in assemble(store, round_, config).segments] == [0.75, 0.25, 1.0]
+    config.train.objective.segment_weight = "equal"
+    assert [segment.weight for segment in assemble(store, round_, config).segments] == [0.5, 0.5, 1.0]
+
+
 def test_a_graded_trial_that_sampled_nothing_moves_the_baseline_and_trains_nothing(store: Store) -> None:
     """agentcore-rl-toolkit#122: such a trial went in as one made-up token with mask 1."""
     round_ = begin(store, ["a"], 2)

@@ -1,0 +1,93 @@
+"""A step killed with SIGKILL at any point of it and taken again: the parameters of a step that nobody disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lego.config.schema import Config
+from lego.policy import PolicyRef
+from lego.rundb import catalogue, rounds
+from lego.rundb.catalogue import TaskEntry
+from lego.rundb.store import Store
+from lego.trainer.advance import train_round
+from tests.trainer._sampled import sample
+from tests.trainer.test_assemble import call, play
+
+
+def config() -> Config:
+    made = Config()
+    made.engine.threads = 1
+    made.train.optimizer.lr = 1e-3
+    made.train.micro_batch_tokens = 10  # a segment each: four signs of scoring, then two of each optimizer step
+    made.train.minibatches = 2
+    return made
+
+
+def played(folder: Path, policy: Path) -> Store:
+    """A run whose first round is sampled from the policy and graded."""
+    store = Store.open(folder / "run.db")
+    catalogue.register_tasks(store, [TaskEntry("a", "train", "a", "test", "", "")])
+    catalogue.add_policy(store, parent=None, path=str(policy), digest="d", made_by="start")
+    segments = sample(policy, turns=1)
+    round_ = rounds.open_round(
+        store, "train", ordinal=1, policy_version=0, tasks=[("a", "h")], samples=len(segments),
+        settings={"temperature": 1.0},
+    )  # fmt: skip
+    for number, segment in enumerate(segments):
+        first = int(np.flatnonzero(segment.mask)[0])
+        recorded = call(
+            1, added_prompt_ids=segment.ids[:first], completion_ids=segment.ids[segment.mask],
+            logprobs=segment.logprobs[segment.mask], prompt_tokens=first,
+        )  # fmt: skip
+        play(store, round_, float(number % 2), recorded=[recorded])
+    return store
+
+
+def train(folder: Path, die_at: int) -> PolicyRef | None:
+    """Take the open round's step, and die by SIGKILL when the so-manyth sign of progress is given (-1: while the
+    checkpoint is written)."""
+    seen = 0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if die_at == -1:
+        import lego.trainer.step as step_module
+
+        step_module.copy_companions = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    store = Store.open(folder / "run.db")
+    try:
+        round_ = rounds.latest(store, "train")
+        assert round_ and round_.open
+        return asyncio.run(train_round(store, round_, config(), folder / "policies", progress)).policy
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("die_at", [2, 7, -1])
+def test_the_step_taken_again_ends_bit_equal(tiny_policy, tmp_path, die_at):
+    results = []
+    for name in ("straight", "killed"):
+        folder = tmp_path / name
+        folder.mkdir()
+        played(folder, tiny_policy).close()
+        if name == "killed":
+            code = f"from tests.trainer.test_killed import *; train(Path({str(folder)!r}), {die_at})"
+            dead = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+            assert dead.returncode == -signal.SIGKILL, dead.stderr[-2000:]
+        policy = train(folder, 0)
+        assert policy
+        results.append((Path(policy.path) / "model.safetensors").read_bytes())
+        assert not list((folder / "policies").glob(".*"))
+    assert results[0] == results[1]
