@@ -20,13 +20,15 @@ REPETITIONS = 2
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """`empty`, `gold`: (outcome, reward) of each repetition; `log`: the end of the first wrong one's log."""
+    """`empty`, `gold`: (outcome, reward) of each repetition; `log`: the end of the first wrong one's log.
+    `failing`: named tests that did not pass with the solution -> how they ended, where the grader knows tests."""
 
     task: str
     good: bool
     empty: list[tuple[str, float | None]] = field(default_factory=list)
     gold: list[tuple[str, float | None]] = field(default_factory=list)
     log: str = ""
+    failing: dict[str, str] = field(default_factory=dict)
 
     def line(self) -> str:
         def said(results: list[tuple[str, float | None]]) -> str:
@@ -57,14 +59,17 @@ async def check_task(workshop: Workshop, task: Task) -> BaselineResult:
     empty: list[tuple[str, float | None]] = []
     gold: list[tuple[str, float | None]] = []
     log = ""
+    failing: dict[str, str] = {}
     for _ in range(REPETITIONS):
         for kind, into in (("empty", empty), ("gold", gold)):
             verdict = await _baseline(workshop, task, "empty" if kind == "empty" else "gold")
             into.append((verdict.outcome, verdict.reward))
+            if kind == "gold":
+                failing |= verdict.detail.get("named_failed", {})
             if not log and not _as_it_should(kind, verdict):
                 log = verdict.log[-2000:].decode(errors="replace") or str(verdict.detail)
     good = all(reward is not None and reward < 1 for _, reward in empty) and all(reward == 1 for _, reward in gold)
-    return BaselineResult(task.id, good, empty, gold, log)
+    return BaselineResult(task.id, good, empty, gold, log, failing)
 
 
 def _as_it_should(kind: str, verdict: Verdict) -> bool:

@@ -13,7 +13,7 @@ from lego.tasks.task import File, Task
 from lego.verifier.graders import READ_CAP, Reward
 
 _INSIDE = Path(__file__).with_name("ids_inside.py")
-_SHOWN = 20
+_SHOWN = 200
 RESULTS = "/logs/verifier/results.json"
 
 

@@ -11,7 +11,7 @@ from lego.verifier.graders import READ_CAP, TEST_LOG, Reward
 from lego.verifier.logs import frameworks
 from lego.verifier.logs.named import NamedResults, results, test_output
 
-_SHOWN = 20
+_SHOWN = 200
 _TRUST = (
     "swebench: the published test command in a fresh container without network, its log read on the host by the "
     "published parser. Every named test must be reported as passed; one that is not mentioned has failed."

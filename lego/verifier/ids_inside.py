@@ -1,3 +1,4 @@
+# ruff: noqa: UP006, UP035
 """Runs inside the verification container: named pytest tests as another user, their outcomes to results.json.
 
     ids_inside.py ASK
@@ -5,6 +6,8 @@
 ASK: app (folder of the project), names (test ids), limit (seconds), results (where to write). Standard library only.
 The parent, root, alone writes the results; pytest runs in a child without rights over it, and reports through a pipe.
 """
+
+from __future__ import annotations
 
 import contextlib
 import json
@@ -17,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any, Dict, List
 
 PLUGIN = """
 import json, os
@@ -64,12 +68,12 @@ sys.exit(pytest.main(args + ask["files"], plugins=[Reporter(ask["out"], ask["nam
 NOBODY = 65534
 
 
-def python():
+def python() -> str:
     """The project's own Python: the first one of PATH."""
     return shutil.which("python") or shutil.which("python3") or sys.executable
 
 
-def become():
+def become() -> None:
     os.setsid()
     with contextlib.suppress(OSError):
         os.setgroups([])
@@ -77,7 +81,7 @@ def become():
         os.setuid(NOBODY)
 
 
-def readable(folder):
+def readable(folder: str) -> None:
     """Let the other user read and enter what an agent may have left private, and write nothing."""
     for root, folders, files in os.walk(folder):
         for name in [root, *(os.path.join(root, one) for one in folders + files)]:
@@ -87,7 +91,7 @@ def readable(folder):
                     os.chmod(name, mode | (0o555 if os.path.isdir(name) else 0o444))
 
 
-def drain(process, pipe, limit):
+def drain(process: subprocess.Popen[bytes], pipe: int, limit: float) -> bytes:
     """All that comes through the pipe until the process has ended or its time is over."""
     data, deadline = b"", time.monotonic() + limit
     with selectors.DefaultSelector() as selector:
@@ -106,9 +110,10 @@ def drain(process, pipe, limit):
     return data
 
 
-def outcomes(report):
+def outcomes(report: bytes) -> Any:
     """Test id -> the outcomes reported for it; None where the report does not come to its end."""
-    found, ended = {}, False
+    found: Dict[str, List[str]] = {}
+    ended = False
     for line in report.splitlines():
         try:
             record = json.loads(line)
@@ -123,7 +128,7 @@ def outcomes(report):
     return found if ended else None
 
 
-def main():
+def main() -> None:
     with open(sys.argv[1]) as file:
         ask = json.load(file)
     os.chmod("/logs/verifier", 0o755)
@@ -147,12 +152,13 @@ def main():
         "plugin": PLUGIN,
     }
     env = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH", "LEGO_WITNESS") if name in os.environ}
-    env |= {"HOME": scratch, "TMPDIR": scratch, "TZ": "UTC", "PYTHONHASHSEED": "0"}
+    env.update({"HOME": scratch, "TMPDIR": scratch, "TZ": "UTC", "PYTHONHASHSEED": "0"})
     with contextlib.suppress(KeyError):
         env["USER"] = pwd.getpwuid(NOBODY).pw_name
     command = [python(), "-s", "-B", "-c", START]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=env, cwd=work, pass_fds=[writing], preexec_fn=become)
     os.close(writing)
+    assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(json.dumps(inner).encode())
         process.stdin.close()
