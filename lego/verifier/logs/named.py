@@ -65,7 +65,7 @@ def results(log: str, parser: str, fail_to_pass: Sequence[str], pass_to_pass: Se
     whole = frameworks.pytest_whole(text) if spaced else {}
     passed: list[str] = []
     failed: dict[str, str] = {}
-    good = {name: (frameworks.PASSED, frameworks.XFAIL) for name in pass_to_pass}
+    good: dict[str, tuple[str, ...]] = {name: (frameworks.PASSED, frameworks.XFAIL) for name in pass_to_pass}
     good |= {name: (frameworks.PASSED,) for name in fail_to_pass}
     for name, wanted in good.items():
         status = whole.get(name) if spaced and " " in name else reported.get(name)
