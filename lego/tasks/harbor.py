@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -14,12 +13,11 @@ from pydantic import ValidationError
 
 from lego.errors import TaskError
 from lego.tasks import overlay
-from lego.tasks.harbor_toml import Artifact, LegoMetadata, TaskToml
-from lego.tasks.task import DEFAULT_PROTECTED, DemoStep, Environment, File, Grading, Task, Tree
+from lego.tasks.harbor_files import read_tree
+from lego.tasks.harbor_toml import Artifact, LegoMetadata, TaskToml, in_words
+from lego.tasks.task import DEFAULT_PROTECTED, DemoStep, Environment, Grading, Task, Tree
 
-_IGNORED_NAMES = {"__pycache__", ".DS_Store", ".git"}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
-_MEBIBYTES = {"": 1 / 2**20, "K": 1 / 2**10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
+_CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
@@ -51,13 +49,13 @@ def load(folder: Path, *, sealed: bool = False, host_env: Mapping[str, str] | No
         hint = "set options: {network: sealed} on the source to run it without network" if only_network else ""
         raise TaskError(f"{folder}: not supported: {'; '.join(refused)}", hint=hint)
     lego = _lego_metadata(folder, toml)
-    solution = _tree(folder / "solution")
+    solution = read_tree(folder / "solution", ignore_rules=True)
     if solution and "solve.sh" not in solution:
         raise TaskError(f"{folder}: solution/ has no solve.sh")
     task = Task(
         id=folder.resolve().name,
         digest="",
-        instruction=_text(folder / "instruction.md"),
+        instruction=_without_canary(_text(folder / "instruction.md")),
         environment=_environment(folder, toml, lego, host_env or {}),
         tests=_tests(folder, lego),
         solution=solution,
@@ -85,30 +83,43 @@ def _read_toml(folder: Path) -> TaskToml:
     try:
         toml = TaskToml.model_validate(data)
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in error.errors()]
-        raise TaskError(f"{path}: {'; '.join(wrong)}") from error
-    version = str(data.get("schema_version") or data.get("version") or toml.schema_version)
-    if version.split(".")[0] != "1":
-        raise TaskError(f"{path}: schema_version {version!r} is not known; lego reads 1.x")
+        raise TaskError(f"{path}: {in_words(error)}") from error
+    if toml.schema_version.split(".")[0] != "1":
+        raise TaskError(f"{path}: schema_version {toml.schema_version!r} is not known; lego reads 1.x")
     return toml
 
 
 def _unsupported_files(folder: Path) -> list[str]:
     names = {
         "steps/ (a multi-step task)": folder / "steps",
-        "environment/docker-compose.yaml": folder / "environment" / "docker-compose.yaml",
-        "environment/docker-compose.yml": folder / "environment" / "docker-compose.yml",
+        "trajectory.json (what an agent said and did before)": folder / "trajectory.json",
         "tests/Dockerfile (a separate verifier image)": folder / "tests" / "Dockerfile",
+        "tests/docker-compose.yaml": folder / "tests" / "docker-compose.yaml",
     }
+    others = ("docker-compose.yaml", "docker-compose.yml", "singularity-compose.yaml")
+    names |= {f"environment/{name}": folder / "environment" / name for name in others}
     return [name for name, path in names.items() if path.exists()]
+
+
+def _without_canary(text: str) -> str:
+    """An instruction without the leading lines by which benchmarks find themselves in training data; no agent is to
+    see them."""
+    lines = text.split("\n")
+    begin = 0
+    while begin < len(lines) and _CANARY.fullmatch(lines[begin].strip()):
+        begin += 1
+    if not begin:
+        return text
+    while begin < len(lines) and not lines[begin].strip():
+        begin += 1
+    return "\n".join(lines[begin:])
 
 
 def _lego_metadata(folder: Path, toml: TaskToml) -> LegoMetadata:
     try:
         lego = LegoMetadata.model_validate(toml.metadata.get("lego", {}))
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in error.errors()]
-        raise TaskError(f"{folder / 'task.toml'}: metadata.lego: {'; '.join(wrong)}") from error
+        raise TaskError(f"{folder / 'task.toml'}: metadata.lego: {in_words(error)}") from error
     for root in lego.roots:
         if not root.startswith("/") or ".." in root.split("/"):
             raise TaskError(f"{folder / 'task.toml'}: metadata.lego.roots: {root!r} is not an absolute path")
@@ -117,7 +128,7 @@ def _lego_metadata(folder: Path, toml: TaskToml) -> LegoMetadata:
 
 def _environment(folder: Path, toml: TaskToml, lego: LegoMetadata, host_env: Mapping[str, str]) -> Environment:
     env = toml.environment
-    context: Tree = _tree(folder / "environment")
+    context: Tree = read_tree(folder / "environment")
     if "Dockerfile" not in context and not env.docker_image:
         raise TaskError(f"{folder}: environment/Dockerfile is missing, and task.toml names no docker_image")
     workdir = env.workdir or ""
@@ -140,16 +151,14 @@ def _environment(folder: Path, toml: TaskToml, lego: LegoMetadata, host_env: Map
         roots=tuple(dict.fromkeys(roots)),
         env=_variables(folder, "environment.env", env.env, host_env),
         cpus=env.cpus,
-        memory_mb=_megabytes(folder, "memory", env.memory, env.memory_mb),
-        storage_mb=_megabytes(folder, "storage", env.storage, env.storage_mb),
+        memory_mb=env.memory_mb,
+        storage_mb=env.storage_mb,
         build_timeout=env.build_timeout_sec,
     )
 
 
 def _artifact_root(folder: Path, artifact: str | Artifact) -> str:
     source = artifact if isinstance(artifact, str) else artifact.source
-    if ".." in source.split("/"):
-        raise TaskError(f"{folder / 'task.toml'}: artifacts: {source!r} must not contain '..'")
     if not source.startswith("/"):
         raise TaskError(f"{folder / 'task.toml'}: artifacts: {source!r} is not an absolute path")
     return source.rstrip("/") or "/"
@@ -169,7 +178,7 @@ def _dockerfile_workdir(context: Tree) -> str:
 
 
 def _tests(folder: Path, lego: LegoMetadata) -> Tree:
-    tests = _tree(folder / "tests")
+    tests = read_tree(folder / "tests", ignore_rules=True)
     if "test.sh" not in tests and lego.grader != "pytest-ids":
         raise TaskError(f"{folder}: tests/test.sh is missing")
     return tests
@@ -202,12 +211,23 @@ def _demonstration(solution: Tree, toml: TaskToml) -> tuple[DemoStep, ...]:
 
 def _notes(toml: TaskToml, wishes: Iterable[str]) -> dict[str, str]:
     notes = {key: str(value) for key, value in toml.metadata.items() if isinstance(value, str | int | float)}
-    if toml.task:
-        notes["name"] = toml.task.name
+    if package := toml.task:
+        authors = [f"{one.name} <{one.email}>" if one.email else one.name for one in package.authors]
+        said = {
+            "name": package.name,
+            "version": package.version,
+            "description": package.description,
+            "authors": ", ".join(authors),
+            "keywords": ", ".join(package.keywords),
+        }
+        notes |= {key: text for key, text in said.items() if text}
+    if toml.source:
+        notes["source"] = toml.source
     warnings = [f"run without network although it asks for {wish}" for wish in wishes]
     warnings += [f"unknown key {key} ignored" for key in toml.unknown_keys()]
-    if any(isinstance(one, Artifact) and one.exclude for one in toml.artifacts):
-        warnings.append("artifacts: exclude patterns ignored")
+    for key in ("destination", "exclude"):
+        if any(isinstance(one, Artifact) and getattr(one, key) for one in toml.artifacts):
+            warnings.append(f"artifacts: {key} means nothing here: an artifact's changes are part of the submission")
     if warnings:
         notes["warnings"] = "; ".join(warnings)
     return notes
@@ -231,17 +251,6 @@ def _variables(folder: Path, where: str, env: Mapping[str, str], host_env: Mappi
     return {key: _VARIABLE.sub(fill, value) for key, value in env.items()}
 
 
-def _megabytes(folder: Path, name: str, text: str | None, megabytes: int | None) -> int | None:
-    if text is None:
-        return megabytes
-    if megabytes is not None:
-        raise TaskError(f"{folder / 'task.toml'}: environment.{name} and environment.{name}_mb exclude each other")
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise TaskError(f"{folder / 'task.toml'}: environment.{name}: {text!r} is not a size such as 2G")
-    return max(1, round(float(match.group(1)) * _MEBIBYTES[match.group(2).upper()]))
-
-
 def _user(user: str | int | None) -> str | None:
     return None if user is None else str(user)
 
@@ -256,26 +265,3 @@ def _text(path: Path) -> str:
     if not text.strip():
         raise TaskError(f"{path}: is empty")
     return text
-
-
-def _tree(folder: Path) -> Tree:
-    """Every regular file below `folder`. Links are followed while they stay inside; modes are 644 or 755, since a
-    checkout's umask must not change what the task is."""
-    files: dict[str, File] = {}
-    if not folder.is_dir():
-        return files
-    inside = folder.resolve()
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        if _IGNORED_NAMES.intersection(relative.parts) or path.is_dir():
-            continue
-        if path.is_symlink() and not path.resolve().is_relative_to(inside):
-            raise TaskError(f"{path}: a link that leads out of the task's folder")
-        try:
-            mode = path.stat().st_mode
-            if not stat.S_ISREG(mode):
-                raise TaskError(f"{path}: neither a file nor a folder")
-            files[relative.as_posix()] = File(path.read_bytes(), 0o755 if mode & 0o111 else 0o644)
-        except OSError as error:
-            raise TaskError(f"{path}: cannot be read: {error}") from error
-    return files

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lego.config.schema import TaskSource, TasksSection
 from lego.errors import ConfigError, TaskError
-from lego.tasks import family, harbor, swebench
+from lego.tasks import dataset, family, harbor, swebench
 from lego.tasks.task import Task
 
 OnProblem = Callable[[TaskError], None]
@@ -73,9 +73,9 @@ def _load_source(source: TaskSource, contents: dict[str, Task], on_problem: OnPr
     if source.source == "swebench":
         path = Path(source.path).expanduser()
         return swebench.load(path, source.options, count=source.count, on_problem=on_problem)
-    sealed, host_env = _harbor_options(source)
+    sealed, host_env, mirrors = _harbor_options(source)
     tasks: list[Task] = []
-    for folder in harbor.find(Path(source.path)):
+    for folder in _harbor_folders(source, mirrors):
         if source.count and len(tasks) == source.count:
             break
         try:
@@ -88,15 +88,24 @@ def _load_source(source: TaskSource, contents: dict[str, Task], on_problem: OnPr
     return tasks
 
 
-def _harbor_options(source: TaskSource) -> tuple[bool, dict[str, str]]:
+def _harbor_folders(source: TaskSource, mirrors: dict[str, str]) -> list[Path]:
+    if not dataset.is_collection(source.path):
+        return harbor.find(Path(source.path))
+    found = dataset.folders(source.path, source.name, mirrors)
+    return [task for folder in found for task in harbor.find(folder)]
+
+
+def _harbor_options(source: TaskSource) -> tuple[bool, dict[str, str], dict[str, str]]:
     options = dict(source.options)
     network = options.pop("network", "as-asked")
     names = list(options.pop("host_env", []))
+    mirrors = {str(url): str(place) for url, place in dict(options.pop("mirrors", {})).items()}
     if options:
         raise ConfigError(
             f"tasks: harbor source {source.path}: no such option: {', '.join(options)}",
-            hint="options: network (as-asked | sealed), host_env (names of host variables a task may read)",
+            hint="options: network (as-asked | sealed), host_env (names of host variables a task may read), "
+            "mirrors (git URL: what is cloned in its place)",
         )
     if network not in ("as-asked", "sealed"):
         raise ConfigError(f"tasks: harbor source {source.path}: network must be as-asked or sealed, not {network!r}")
-    return network == "sealed", {name: os.environ[name] for name in names if name in os.environ}
+    return network == "sealed", {name: os.environ[name] for name in names if name in os.environ}, mirrors

@@ -66,7 +66,7 @@ UNSUPPORTED = {
     "[environment]\ngpus = 1\n": "environment.gpus",
     "[environment]\ngpu_types = ['H100']\n": "environment.gpu_types",
     "[environment.tpu]\ntype = 'v6e'\ntopology = '2x2'\n": "environment.tpu",
-    "[[environment.mcp_servers]]\nname = 'x'\n": "environment.mcp_servers",
+    "[[environment.mcp_servers]]\nname = 'x'\nurl = 'http://x'\n": "environment.mcp_servers",
     "[environment]\nskills_dir = '/skills'\n": "environment.skills_dir",
     "[environment.healthcheck]\ncommand = 'true'\n": "environment.healthcheck",
     "[verifier]\nenvironment_mode = 'separate'\n": "verifier.environment_mode",
@@ -150,8 +150,8 @@ def test_missing_solution_is_allowed_but_not_half_a_one(folder):
         ("[verifier]\ntimeout_sec = -1\n", "verifier.timeout_sec"),
         ("[environment]\nnetwork_mode = 'open'\n", "environment.network_mode"),
         ("[environment]\ncpus = 'two'\n", "environment.cpus"),
-        ("[environment]\nmemory = 'lots'\n", "environment.memory"),
-        ("[environment]\nmemory = '2G'\nmemory_mb = 5\n", "exclude each other"),
+        ("[environment]\nmemory = 'lots'\n", "environment: memory"),
+        ("[environment]\nmemory = '2G'\nmemory_mb = 5\n", "memory and memory_mb contradict"),
         ("[metadata.lego]\nroots = ['app']\n", "absolute"),
         ("[metadata.lego]\nrots = ['/app']\n", "metadata.lego: rots"),
     ],
@@ -181,8 +181,26 @@ def test_not_text(folder):
 
 
 def test_deprecated_sizes(folder):
-    environment = load(add(folder, "[environment]\nmemory = '2G'\nstorage = '512MB'\n")).environment
+    environment = load(add(folder, "[environment]\nmemory = '2G'\nstorage = '512m'\n")).environment
     assert (environment.memory_mb, environment.storage_mb) == (2048, 512)
+
+
+def test_an_instruction_is_shown_without_its_canary(folder):
+    canary = "<!-- BENCHMARK DATA: canary GUID 1 -->\n# harbor canary 2\n\n"
+    (folder / "instruction.md").write_text(f"{canary}# Fix it.\n\nkeep the canary alive\n")
+    assert load(folder).instruction == "# Fix it.\n\nkeep the canary alive\n"
+
+
+def test_harborignore_leaves_files_out_of_tests_and_solution_alone(folder):
+    (folder / "tests/data/deep").mkdir(parents=True)
+    for name in ("data/a.log", "data/b.txt", "data/deep/c.txt", "data/deep/keep.log"):
+        (folder / "tests" / name).write_text(name)
+    (folder / "tests/.harborignore").write_text("*.log\nlib/\n")
+    (folder / "tests/data/deep/.harborignore").write_text("!keep.log\nc.txt\n")
+    (folder / "environment/.harborignore").write_text("app.py\n")
+    task = load(folder)
+    assert set(task.tests) == {"test.sh", "data/b.txt", "data/deep/keep.log"}
+    assert "app.py" in task.environment.context
 
 
 def test_roots(folder):
