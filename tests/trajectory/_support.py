@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import strategies as st
@@ -48,9 +48,19 @@ TOOLS = (
 )
 
 
+FOLDERS = TemporaryDirectory(prefix="lego-tests-")
+"""What is made once a session and used by many tests; gone with the process."""
+
+
+def new_folder() -> Path:
+    folder = Path(FOLDERS.name) / str(len(list(Path(FOLDERS.name).iterdir())))
+    folder.mkdir()
+    return folder
+
+
 @cache
 def tokenizer() -> FolderTokenizer:
-    folder = Path(mkdtemp(prefix="lego-tokenizer-"))
+    folder = new_folder()
     bpe = Tokenizer(BPE())
     pieces = Regex(r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+\r?\n*|\s*\n+|\s+")
     bpe.pre_tokenizer = pre_tokenizers.Sequence(

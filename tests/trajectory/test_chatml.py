@@ -6,7 +6,6 @@ import json
 import shutil
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from lego.trajectory.messages import Message
 from lego.trajectory.render import Rendering, open_rendering
 from lego.trajectory.tokenizer import load_template_tokenizer, load_tokenizer
 from tests.conftest import smollm
-from tests.trajectory._support import PLAIN, mark, tokenizer
+from tests.trajectory._support import PLAIN, mark, new_folder, tokenizer
 
 # As it stands in SmolLM2-135M-Instruct (Apache-2.0).
 SMOLLM2 = (
@@ -34,7 +33,7 @@ DEFAULT = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trai
 
 def folder_with(template: str | None, *, inside: bool = False) -> Path:
     """A tokenizer's folder, its template in its own file, or inside tokenizer_config.json as older ones have it."""
-    folder = Path(mkdtemp(prefix="lego-chatml-"))
+    folder = new_folder()
     shutil.copytree(tokenizer().name_or_path, folder, dirs_exist_ok=True)
     if template is not None and not inside:
         (folder / "chat_template.jinja").write_text(template)
