@@ -136,6 +136,6 @@ def _show_call(call: FinishedCall) -> None:
     shown: dict[str, Any] = {
         "seq": call.seq, "kind": call.kind, "fate": call.fate, "finish": call.finish, "status": call.status,
         "reason": call.reason, "sampled_tokens": len(call.completion_ids),
-        "new_messages": call.messages.get("new", []), "reply": call.reply,
+        "new_messages": call.messages.get("new", []), "reply": call.reply, "drift": call.drift,
     }  # fmt: skip
     click.echo("\n".join(turn_lines(shown, full=False)))
