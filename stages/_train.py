@@ -50,3 +50,10 @@ def tell_outcome(outcome: Outcome, *, err: bool = False) -> None:
     )
     shown = "   ".join(f"{label} {metrics[name]:{form}}" for name, label, form in named if name in metrics)
     click.echo(f"step {outcome.step} done: policy {outcome.policy.version}   {shown}", err=err)
+    covered = metrics.get("moe/coverage", 1.0)
+    if covered < 1.0:
+        click.echo(
+            f"  of {1.0 - covered:.0%} of its tokens the experts were not recorded: the trainer chose its own, which"
+            " moves log-probs more than rounding does (engine.routing=true records them; docs/scale.md)",
+            err=err,
+        )

@@ -100,6 +100,8 @@ class ImagesSection:
     )
     base_map: dict[str, str] = identity({}, "FROM line -> base image to use in its place")
     parallel: int = machine(2, "images built at once")
+    quota: str = machine("", "most that the store's image layers may take; empty = the disk, less its reserve")
+    registry: str = machine("", "where `lego images push` and `pull` share images: HOST/FOLDER, or dir:FOLDER")
 
 
 @dataclass
@@ -177,13 +179,6 @@ class MoeSection:
 
 
 @dataclass
-class LoraSection:
-    rank: int = tunable(0, "train adapters of this rank in place of the weights (0 = off)")
-    alpha: float = tunable(32.0, "adapters are scaled by alpha / rank")
-    targets: list[str] = tunable([], "names of the layers that get one; empty = every linear layer but the head")
-
-
-@dataclass
 class GateSection:
     mean_logp_gap: float = tunable(1e-3, "refuse a step when mean |log p_train - log p_engine| exceeds this")
     k3: float = tunable(1e-2, "refuse a step when the k3 estimate of KL exceeds this")
@@ -199,7 +194,6 @@ class TrainSection:
     backend: str = machine("torch", "torch: in this process | deepspeed: in processes of its own (docs/scale.md)")
     deepspeed: DeepSpeedSection = field(default_factory=DeepSpeedSection)
     moe: MoeSection = field(default_factory=MoeSection)
-    lora: LoraSection = field(default_factory=LoraSection)
     micro_batch_tokens: int = machine(8192, "tokens in one forward and backward pass")
     share_prefixes: bool = machine(True, "compute once what segments of a micro-batch begin with in common")
     checkpoint_layers: bool = machine(False, "compute activations again in the backward pass: less memory, more time")

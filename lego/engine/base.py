@@ -42,11 +42,14 @@ class Sampled:
 
     The stop id is part of `ids`. `finish` is set on the last piece alone. `logprobs` is empty only where nothing
     was sampled from a policy (`sampler == "script"`).
+    routing: where experts are recorded, [new tokens, layers, k] int16: of the tokens that the model has run over since
+    the piece before; the prompt's with the first piece. The last sampled id is not run over.
     """
 
     ids: Sequence[int]
     logprobs: Sequence[float]
     finish: Finish | None = None
+    routing: npt.NDArray[np.int16] | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from transformers.cache_utils import DynamicCache
 
 from lego.engine.attention import grouped
 from lego.engine.prefix import Prefix, PrefixStore
+from lego.engine.routing import RoutingArray, RoutingTap
 from lego.engine.rows import LayerStates, RowCache
 
 PREFILL_TOKENS = 2048
@@ -25,13 +26,15 @@ PREFILL_TOKENS = 2048
 
 
 class Row:
-    """One conversation being decoded. `ids` is prompt and sampled ids; `filled` of them are in the cache."""
+    """One conversation being decoded. `ids` is prompt and sampled ids; `filled` of them are in the cache. `routing`:
+    the experts that those went to, in parts, where that is recorded."""
 
     def __init__(self, session: str, prompt: Sequence[int]) -> None:
         self.session = session
         self.ids = list(prompt)
         self.filled = 0
         self.cache: Any = None
+        self.routing: list[RoutingArray] = []
 
 
 class Decoder(Protocol):
@@ -57,19 +60,22 @@ class Decoder(Protocol):
         ...
 
 
-def open_decoder(model: PreTrainedModel, prefix_bytes: int) -> Decoder:
-    """The decoder that fits the model. `prefix_bytes` bounds what is kept for later turns."""
+def open_decoder(model: PreTrainedModel, prefix_bytes: int, routing: bool = False) -> Decoder:
+    """The decoder that fits the model. `prefix_bytes` bounds what is kept for later turns. routing: record the experts
+    that tokens go to."""
+    tap = RoutingTap(model) if routing else None
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     stock = config._attn_implementation == "sdpa"
     if kinds == {"full_attention"} and not windowed and stock:
-        return BatchDecoder(model, prefix_bytes)
-    return SerialDecoder(model, prefix_bytes)
+        return BatchDecoder(model, prefix_bytes, tap)
+    return SerialDecoder(model, prefix_bytes, tap)
 
 
 class BatchDecoder:
-    def __init__(self, model: PreTrainedModel, prefix_bytes: int) -> None:
+    def __init__(self, model: PreTrainedModel, prefix_bytes: int, tap: RoutingTap | None = None) -> None:
+        self._tap = tap
         self.rows: list[Row] = []
         self.reused_tokens = 0
         self._model = model
@@ -81,6 +87,8 @@ class BatchDecoder:
             row.cache, row.filled = self._prefixes.longest(np.asarray(row.ids, np.int32))
             # At least one id must be fed, to have logits.
             row.filled = min(row.filled, len(row.ids) - 1)
+            if row.cache is not None and row.cache.routing is not None:
+                row.routing = [row.cache.routing[: row.filled]]
             self.reused_tokens += row.filled
         # Rows of like length share a pass, so that little of it is padding.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids) - rows[i].filled)
@@ -129,6 +137,10 @@ class BatchDecoder:
                 use_cache=True,
                 logits_to_keep=torch.tensor(last, device=device),
             )
+        if self._tap:
+            chosen = self._tap.take()
+            for i, (row, n) in enumerate(zip(rows, lengths, strict=True)):
+                row.routing.append(chosen[i * width : i * width + n])
         for row, n in zip(rows, lengths, strict=True):
             row.filled += n
         picks = torch.tensor([last.index(n - 1) for n in lengths], device=device)
@@ -139,7 +151,8 @@ class BatchDecoder:
         index = self.rows.index(row)
         states = self._cache.copy_out(index, row.filled)
         ids = np.asarray(row.ids[: row.filled], np.int32)
-        self._prefixes.put(Prefix(row.session, ids, states, sum(k.nbytes + v.nbytes for k, v in states)))
+        size = sum(k.nbytes + v.nbytes for k, v in states)
+        self._prefixes.put(Prefix(row.session, ids, states, size, _routing(row)))
         last = self.rows.pop()
         if last is not row:
             self._cache.move(len(self.rows), index, last.filled)
@@ -155,7 +168,8 @@ class BatchDecoder:
 
 
 class SerialDecoder:
-    def __init__(self, model: PreTrainedModel, prefix_bytes: int) -> None:
+    def __init__(self, model: PreTrainedModel, prefix_bytes: int, tap: RoutingTap | None = None) -> None:
+        self._tap = tap
         self.rows: list[Row] = []
         self.reused_tokens = 0
         self._model = model
@@ -167,6 +181,7 @@ class SerialDecoder:
             prefix = self._prefixes.take(np.asarray(row.ids, np.int32), row.session)
             row.cache = DynamicCache(config=self._model.config) if prefix is None else prefix.state
             row.filled = 0 if prefix is None else len(prefix.ids)
+            row.routing = [] if prefix is None or prefix.routing is None else [prefix.routing]
             self.reused_tokens += row.filled
             self.rows.append(row)
             while len(row.ids) - row.filled > PREFILL_TOKENS:
@@ -181,13 +196,15 @@ class SerialDecoder:
         ids = torch.tensor([row.ids[row.filled : row.filled + n]], device=self._model.device)
         out = self._model(input_ids=ids, past_key_values=row.cache, use_cache=True, logits_to_keep=1)
         row.filled += n
+        if self._tap:
+            row.routing.append(self._tap.take())
         logits: torch.Tensor = out.logits[0, -1]
         return logits
 
     def release(self, row: Row) -> None:
         self.rows.remove(row)
         ids = np.asarray(row.ids[: row.filled], np.int32)
-        self._prefixes.put(Prefix(row.session, ids, row.cache, _cache_bytes(row.cache)))
+        self._prefixes.put(Prefix(row.session, ids, row.cache, _cache_bytes(row.cache), _routing(row)))
 
     def end_session(self, session: str) -> None:
         self._prefixes.drop_session(session)
@@ -195,6 +212,10 @@ class SerialDecoder:
     def reset(self) -> None:
         self.rows.clear()
         self._prefixes.clear()
+
+
+def _routing(row: Row) -> RoutingArray | None:
+    return np.concatenate(row.routing) if row.routing else None
 
 
 def _cache_bytes(cache: DynamicCache) -> int:

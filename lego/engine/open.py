@@ -50,6 +50,7 @@ def _transformers(section: EngineSection) -> Engine:
         max_concurrent=section.max_concurrent,
         threads=section.threads,
         prefix_bytes=parse_size(section.cache),
+        routing=section.routing,
     )
 
 

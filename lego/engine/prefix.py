@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from lego.engine.base import IntArray
 
@@ -15,12 +16,14 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class Prefix(Generic[State]):
-    """`state` is the model's memory of `ids` ([n] int32); `nbytes` is what it costs to keep."""
+    """`state` is the model's memory of `ids` ([n] int32); `nbytes` is what it costs to keep. `routing` are the experts
+    that the ids went to, where that is recorded."""
 
     session: str
     ids: IntArray
     state: State
     nbytes: int
+    routing: npt.NDArray[np.int16] | None = None
 
 
 def common_length(a: IntArray, b: IntArray) -> int:

@@ -18,16 +18,18 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from lego.engine.base import EngineStats, Finish, FloatArray, GenerationRequest, IntArray, PolicyRef, Sampled
 from lego.engine.decoder import Decoder, Row, open_decoder
 from lego.engine.policy import context_of, load_model, prove, teacher_forced
+from lego.engine.routing import RoutingArray
 from lego.engine.sampling import sample
 from lego.errors import EngineError
 
-_Event = tuple[list[int], list[float], Finish | None] | EngineError
+_Event = tuple[list[int], list[float], Finish | None, list[RoutingArray]] | EngineError
 
 
 class _Job(Row):
@@ -41,11 +43,14 @@ class _Job(Row):
         self.loop = asyncio.get_running_loop()
         self.events: asyncio.Queue[_Event] = asyncio.Queue()
         self.cancelled = False
+        self.told = 0
+        """How many parts of `routing` whoever waits has been told."""
 
 
 class TransformersEngine:
     """dtype: "float32" | "bfloat16". device: "auto" | "cpu" | "cuda". threads: 0 leaves torch's default.
-    prefix_bytes: memory for the prefixes of conversations between their turns.
+    prefix_bytes: memory for the prefixes of conversations between their turns. routing: tell which experts tokens went
+    to, where the model has any.
 
     A request with a seed draws the same uniform numbers whatever is decoded beside it. At temperature 0 ids are the
     most probable ones and log-probs those of temperature 1.
@@ -60,6 +65,7 @@ class TransformersEngine:
         max_concurrent: int = 16,
         threads: int = 0,
         prefix_bytes: int = 1 << 30,
+        routing: bool = False,
     ) -> None:
         self.policy_version = -1
         self._dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
@@ -67,6 +73,7 @@ class TransformersEngine:
         self._max_concurrent = max_concurrent
         self._threads = threads
         self._prefix_bytes = prefix_bytes
+        self._routing = routing
         self._model: PreTrainedModel | None = None
         self._decoder: Decoder | None = None
         self._context = 0
@@ -99,11 +106,11 @@ class TransformersEngine:
         self._inbox.put(lambda: self._waiting.append(job))
         try:
             while True:
-                ids, logprobs, finish = _unwrap(await job.events.get())
+                ids, logprobs, finish, routed = _unwrap(await job.events.get())
                 while finish is None and not job.events.empty():
-                    more, their, finish = _unwrap(job.events.get_nowait())
-                    ids, logprobs = ids + more, logprobs + their
-                yield Sampled(ids, logprobs, finish)
+                    more, their, finish, parts = _unwrap(job.events.get_nowait())
+                    ids, logprobs, routed = ids + more, logprobs + their, routed + parts
+                yield Sampled(ids, logprobs, finish, np.concatenate(routed) if routed else None)
                 if finish is not None:
                     return
         finally:
@@ -221,7 +228,8 @@ class TransformersEngine:
                 job.left -= 1
                 stopped = token in job.sampling.stop_ids
                 finish: Finish | None = "stop" if stopped else "length" if job.left == 0 else None
-                event, ended = ([token], [logprob], finish), finish is not None
+                event, ended = ([token], [logprob], finish, job.routing[job.told :]), finish is not None
+                job.told = len(job.routing)
                 self._counts["sampled_tokens"] += 1
             else:
                 event, ended = EngineError(f"policy {self.policy_version} gave a log-probability of {logprob}"), True
@@ -245,7 +253,7 @@ class TransformersEngine:
         # The old weights go first: two copies of a large policy may not fit.
         self._model = self._decoder = None
         model = load_model(policy, self._dtype, self._device)
-        decoder = open_decoder(model, self._prefix_bytes)
+        decoder = open_decoder(model, self._prefix_bytes, self._routing)
         self._probe_gap = prove(model, decoder)
         self._context = context_of(model, policy.path)
         self.policy_version = policy.version
@@ -257,7 +265,7 @@ class TransformersEngine:
         return teacher_forced(self._model, ids, start, temperature)
 
 
-def _unwrap(event: _Event) -> tuple[list[int], list[float], Finish | None]:
+def _unwrap(event: _Event) -> tuple[list[int], list[float], Finish | None, list[RoutingArray]]:
     if isinstance(event, EngineError):
         raise event
     return event

@@ -84,6 +84,7 @@ class _Sampling:
 
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    routing: list[Any] = field(default_factory=list)
     finish: Finish | None = None
     first_token_at: float | None = None
     reply: Reply | None = None
@@ -199,6 +200,8 @@ class Exchange:
             sofar.first_token_at = time.time()
         sofar.ids.extend(piece.ids)
         sofar.logprobs.extend(piece.logprobs)
+        if piece.routing is not None:
+            sofar.routing.append(piece.routing)
         if piece.finish == "abort":
             raise EngineError("generation was aborted")
         within = self.session.sampled(len(piece.ids))
@@ -285,9 +288,17 @@ class Exchange:
                 started_at=self.started_at,
                 first_token_at=sofar.first_token_at,
                 ended_at=time.time(),
+                **self._routing(call, sofar),
             ),
             malformed=len(reply.malformed) if reply is not None else 0,
         )
+
+    def _routing(self, call: Call, sofar: _Sampling) -> dict[str, Any]:
+        """What the call adds to its parent's: from the last shared id on, over which the parent may not have run."""
+        if not sofar.routing:
+            return {}
+        begin = max(0, call.shared - 1)
+        return {"routing_begin": begin, "routing": np.concatenate(sofar.routing)[begin:]}
 
     def _reply_json(self, reply: Reply) -> dict[str, Any]:
         out = message_json(reply.message)

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from lego.engine.base import FloatArray, IntArray
 from lego.errors import Fault
 from lego.proxy.rules import CallKind
@@ -25,7 +28,8 @@ class FinishedCall:
     messages: {"new": the messages after the first "kept"; those begin call number "of"'s conversation, reply counted}.
     reply: the message the harness was sent (in part, where abandoned), with its minted ids; None when nothing was.
     tools_digest names `tools` (JSON text, "" when none were on offer). wishes: sampling parameters the harness
-    asked for that are not the run's. drift: where and why the call does not continue its predecessor.
+    asked for that are not the run's. routing: [ids, layers, k] int16, the experts of the ids from number routing_begin
+    on, less the last one; None where nothing records them. drift: where and why the call does not continue its predecessor.
     """
 
     seq: int
@@ -52,6 +56,8 @@ class FinishedCall:
     started_at: float
     first_token_at: float | None
     ended_at: float
+    routing_begin: int = 0
+    routing: npt.NDArray[np.int16] | None = None
 
 
 @dataclass

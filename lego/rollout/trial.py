@@ -18,7 +18,7 @@ from lego.proxy.records import FinishedCall
 from lego.proxy.rules import CallRules
 from lego.proxy.session import Caps, Session, SessionSpec
 from lego.rollout.site import Site
-from lego.rundb import calls, catalogue, trials
+from lego.rundb import calls, catalogue, routing, trials
 from lego.rundb.trials import Trial
 from lego.sandbox.container import Ending, open_box
 from lego.sandbox.create import BoxSpec, ImageMount, Mount
@@ -87,6 +87,8 @@ def _session_spec(trial: Trial, site: Site, spec: HarnessSpec, clock: TrialClock
 
     def on_call(call: FinishedCall) -> None:
         calls.record(store, trial.id, vars(call))
+        if call.routing is not None:
+            routing.put(store, trial.id, call.seq, call.routing_begin, call.routing)
         if site.on_call:
             site.on_call(call)
 

@@ -15,7 +15,7 @@ from lego.config.schema import Config
 from lego.engine.digest import folder_digest
 from lego.errors import GateError, TrainerError
 from lego.policy import PolicyRef
-from lego.rundb import calls, catalogue, rounds, training
+from lego.rundb import calls, catalogue, rounds, routing, training
 from lego.rundb.rounds import Round
 from lego.rundb.store import Store
 from lego.trainer.assemble import Assembly, assemble, assemble_demonstrations, assemble_solved
@@ -172,6 +172,7 @@ def _close(
         rounds.close_round(store, round_.id, outcome.reason or outcome.status)
         if config.retention.tokens == "drop":
             calls.drop_tokens(store, round_.id)
+    routing.drop(store, round_.id)
     if policy:
         _retain(store, config)
     return Outcome(outcome.step, outcome.status, outcome.reason, policy, outcome.metrics, outcome.worst)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 import numpy as np
@@ -14,11 +14,12 @@ from lego.config.schema import Config
 from lego.errors import TrainerError
 from lego.objective.advantages import SegmentWeight, group_advantages, segment_weights
 from lego.objective.recipes import recipe
-from lego.rundb import calls, trials, verdicts
+from lego.rundb import calls, routing, trials, verdicts
 from lego.rundb.rounds import Round
 from lego.rundb.store import Row, Store
 from lego.rundb.training import SampleRow
 from lego.trainer.batch import TrainSegment
+from lego.trainer.routing import path_routing
 from lego.trajectory.arrays import Fate
 from lego.trajectory.segments import Keep, Segmentation, segments
 from lego.trajectory.tree import CallRow, rebuild
@@ -71,8 +72,16 @@ class Assembly:
             self.rows.append(SampleRow(trial["id"], verdict_id, number, advantage, weight, segment.sampled))
             self.segments.append(
                 TrainSegment(
-                    trial["id"], segment.ids, segment.mask, segment.logprobs, advantage, weight, group, sampler
-                )
+                    trial["id"],
+                    segment.ids,
+                    segment.mask,
+                    segment.logprobs,
+                    advantage,
+                    weight,
+                    group,
+                    sampler,
+                    segment.routing,
+                )  # fmt: skip
             )
         for number, reason in enumerate(cut.dropped, start=len(cut.segments)):
             self.rows.append(SampleRow(trial["id"], verdict_id, number, advantage, 0.0, 0, reason))
@@ -139,7 +148,13 @@ def cut_trial(store: Store, trial_id: int, sampler: Sampler) -> Segmentation:
     recorded = [row for row in calls.of_trial(store, trial_id) if row["kind"] != "rejected"]
     if any(row["completion_ids"] is None for row in recorded):
         raise TrainerError(f"the token data of trial {trial_id} was removed by the retention rule", fault="user")
-    return segments(rebuild(_call_row(row) for row in recorded), Keep(sampler=sampler))
+    tree = rebuild(_call_row(row) for row in recorded)
+    cut = segments(tree, Keep(sampler=sampler))
+    experts = routing.of_trial(store, trial_id)
+    if not experts:
+        return cut
+    routed = [replace(one, routing=path_routing(tree, tree[one.leaf], experts, len(one.ids))) for one in cut.segments]
+    return replace(cut, segments=routed)
 
 
 def _call_row(row: Row) -> CallRow:

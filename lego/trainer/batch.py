@@ -27,6 +27,7 @@ class TrainSegment:
     engine's for those ids (0 elsewhere, and throughout where `sampler` is "script").
     advantage: of the trial.  weight: n_segment / n_trial (lego.objective.advantages.segment_weights).
     group: names the group (round, task, harness); for reading only.
+    routing: [n, layers, k] int16, the experts that the engine sent each id to, -1 where unknown (lego.trainer.routing).
     """
 
     trial_id: int
@@ -37,6 +38,7 @@ class TrainSegment:
     weight: float = 1.0
     group: str = ""
     sampler: Literal["policy", "script"] = "policy"
+    routing: npt.NDArray[np.int16] | None = None
 
 
 Layout = Literal["forest", "packed", "rows"]
@@ -55,6 +57,7 @@ class Batch:
     mask: [segments, width] bool, one True an owned id, from the left.  logprobs: [segments, width] float32, the
     engine's.  advantage, weight: [segments] float32.
     index: position of each segment in the list the batch was packed from.
+    routing: [rows x n, layers, k] int16, as the segments'; None where no segment has any.
     """
 
     ids: Tensor
@@ -67,6 +70,7 @@ class Batch:
     advantage: Tensor
     weight: Tensor
     index: tuple[int, ...] = field(default_factory=tuple)
+    routing: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         moved: dict[str, Any] = {
@@ -206,7 +210,30 @@ def _collate(
         advantage=torch.tensor([segment.advantage for segment in picked], dtype=torch.float32),
         weight=torch.tensor([segment.weight for segment in picked], dtype=torch.float32),
         index=tuple(chosen),
+        routing=_routing(picked, paths, ids.numel()),
     )
+
+
+def _routing(segments: Sequence[TrainSegment], paths: Sequence[IntArray], tokens: int) -> Tensor | None:
+    shape = next((segment.routing.shape[1:] for segment in segments if segment.routing is not None), None)
+    if shape is None:
+        return None
+    whole = np.full((tokens, *shape), -1, dtype=np.int16)
+    for segment, path in zip(segments, paths, strict=True):
+        if segment.routing is not None:
+            length = len(context(segment))
+            whole[path[:length]] = segment.routing[:length]
+    return torch.from_numpy(whole)
+
+
+def coverage(segments: Sequence[TrainSegment]) -> float:
+    """Share of the owned ids whose experts were recorded, at the row that produced them: one position before."""
+    known = sum(
+        int((segment.routing[np.flatnonzero(segment.mask) - 1] >= 0).all(axis=(1, 2)).sum())
+        for segment in segments
+        if segment.routing is not None
+    )
+    return known / sum(int(segment.mask.sum()) for segment in segments)
 
 
 def split_trials(segments: Sequence[TrainSegment], parts: int, seed: int) -> list[list[TrainSegment]]:

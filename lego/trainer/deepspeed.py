@@ -54,9 +54,9 @@ class _Whole(nn.Module):
         self.model = model
         self._score = score
 
-    def forward(self, batch: Batch, temperature: float, entropy: bool) -> tuple[Tensor, ...]:
-        scored = self._score(batch, temperature, entropy)
-        return (scored.logp,) if scored.entropy is None else (scored.logp, scored.entropy)
+    def forward(self, batch: Batch, temperature: float, entropy: bool, balance: bool) -> tuple[Tensor | None, ...]:
+        scored = self._score(batch, temperature, entropy, balance)
+        return scored.logp, scored.entropy, scored.balance
 
 
 class ShardedPolicy(Policy):
@@ -97,8 +97,8 @@ class ShardedPolicy(Policy):
     def vocabulary(self) -> int:
         return int(_shape(self.model.get_input_embeddings().weight)[0])
 
-    def score(self, batch: Batch, temperature: float, entropy: bool = False) -> Scored:
-        return Scored(*self.engine(batch, temperature, entropy))
+    def score(self, batch: Batch, temperature: float, entropy: bool = False, balance: bool = False) -> Scored:
+        return Scored(*self.engine(batch, temperature, entropy, balance))
 
     def backward(self, loss: Tensor, counts: bool = True) -> None:
         # DeepSpeed averages over the processes; the loss's parts are to be added up.
@@ -106,14 +106,16 @@ class ShardedPolicy(Policy):
 
     def save(self, folder: Path | None) -> None:
         """folder: None on every process but the first, which then only gives its part."""
-        whole: dict[str, Tensor] = {}
-        for name, parameter in self.model.named_parameters(remove_duplicate=False):
+        whole: dict[int, Tensor] = {}
+        for parameter in self.model.parameters():
             with deepspeed.zero.GatheredParameters([parameter], enabled=self._sharded):
                 if folder is not None:
-                    whole[name] = parameter.detach().cpu().clone()
+                    whole[id(parameter)] = parameter.detach().cpu().clone()
         if folder is not None:
-            whole |= {name: value for name, value in self.model.state_dict().items() if name not in whole}
-            self.model.save_pretrained(folder, state_dict=whole)
+            # What is tied stays one tensor under two names.
+            named = {name: whole[id(p)] for name, p in self.model.named_parameters(remove_duplicate=False)}
+            others = {name: value for name, value in self.model.state_dict().items() if name not in named}
+            self.model.save_pretrained(folder, state_dict=named | others)
 
 
 class ShardedOptimizer(Paced):
@@ -153,6 +155,7 @@ class ShardedOptimizer(Paced):
 
     def save(self, path: Path | None) -> None:
         """path: None on every process but the first."""
+        self._find_moments()
         state: dict[int, dict[str, Tensor]] = {}
         for number, parameter in enumerate(p for group in self._groups for p in group):
             moments = {name: self._full(parameter, name) for name in MOMENTS}
@@ -181,6 +184,14 @@ class ShardedOptimizer(Paced):
         scored = self._policy.score(batch.to(self._policy.device), 1.0)
         self._policy.backward(scored.logp.sum(), counts=False)
         self._step(0.0)
+        self._find_moments()
+
+    def _find_moments(self) -> None:
+        """Have ZeRO 1 and 2 look where their moments are. By itself DeepSpeed does so within the first step, once the
+        first group of parameters has moments and the second not yet."""
+        if self._stage in (1, 2):
+            self._engine.optimizer._hp_optimizer_states_linked = False
+            self._engine.optimizer._lazy_init_hp_params_optimizer_state()
 
     def _full(self, parameter: nn.Parameter, name: str) -> Tensor:
         if not self._stage:

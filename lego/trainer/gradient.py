@@ -52,13 +52,14 @@ class Held:
     old: log pi_old, one [n] a segment; None: pi_old is pi itself, so that the step's own forward pass is the
     recomputation.  reference: the same of the reference policy, where train.objective.kl asks for it.
     scales: trial -> weight (lego.objective.advantages.trial_scales).  log_ratios: trial -> log ratio of all its
-    tokens, where that and not its segments' is asked for.
+    tokens, where that and not its segments' is asked for.  tokens: owned ids of all segments that have a gradient.
     """
 
     old: Sequence[FloatArray] | None
     reference: Sequence[FloatArray] | None
     scales: Mapping[int, float]
     log_ratios: Mapping[int, float] | None
+    tokens: int = 0
 
 
 class Gradient:
@@ -86,7 +87,9 @@ class Gradient:
         """
         if self.section.correction.old == "bypass":
             old = [segment.logprobs for segment in segments]
-        held = Held(old, reference, self._scales(segments), self._trial_ratios(segments, old))
+        everyone = pulls_alone(self.section.objective)
+        tokens = sum(int(segment.mask.sum()) for segment in segments if everyone or segment.advantage)
+        held = Held(old, reference, self._scales(segments), self._trial_ratios(segments, old), tokens)
         scored = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
         metrics: dict[str, Mean] = defaultdict(Mean)
         shares = self._by_use(segments)
@@ -118,7 +121,8 @@ class Gradient:
         segments: the list that `batch` was packed from. The shares of all micro-batches add up to the step's loss.
         """
         section, rows = self.section, batch.to(self.policy.device)
-        scored = self.policy.score(rows, self.temperature, entropy=section.objective.entropy > 0)
+        balanced = section.moe.balance > 0 and bool(self.policy.routers)
+        scored = self.policy.score(rows, self.temperature, section.objective.entropy > 0, balanced)
         logp = scored.logp
         metrics: dict[str, Mean] = defaultdict(Mean)
         logp_old = logp.detach() if held.old is None else _gather(held.old, segments, batch).to(logp.device)
@@ -142,6 +146,11 @@ class Gradient:
             wide = entropy_bonus(scored.entropy, rows.mask, weight)
             loss = loss + section.objective.entropy * wide.loss
             _add(metrics, wide.metrics)
+        if scored.balance is not None:
+            # Each micro-batch counts by the tokens it trains.
+            here = float(rows.mask.sum())
+            loss = loss + section.moe.balance * scored.balance * (here / held.tokens)
+            _add(metrics, {"moe/balance": Mean(float(scored.balance.detach()) * here, here)})
         surprise = Mean(-float(logp.detach()[rows.mask].sum()), float(rows.mask.sum()))
         _add(metrics, {"step/loss": Mean(float(loss.detach()), 0.0), "step/surprise": surprise})
         return logp, loss, metrics

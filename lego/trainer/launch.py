@@ -126,10 +126,9 @@ def put_segments(path: Path, segments: Sequence[TrainSegment]) -> None:
 
 def get_segments(path: Path) -> list[TrainSegment]:
     """The segments as they were, dtypes and all."""
-    rows: list[dict[str, Any]] = torch.load(path, weights_only=True)
-    return [
-        TrainSegment(**{k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in row.items()}) for row in rows
-    ]
+    rows: Any = torch.load(path, weights_only=True)
+    make: Any = TrainSegment
+    return [make(**{name: _array(value) for name, value in row.items()}) for row in rows]
 
 
 def _plain(value: Any) -> Any:

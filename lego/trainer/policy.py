@@ -18,15 +18,18 @@ from lego.trainer.batch import Batch, Layout
 from lego.trainer.forest import GRAIN, grow
 from lego.trainer.head import LOGIT_BUDGET, head_logprobs
 from lego.trainer.ranks import Alone
+from lego.trainer.routing import Routers
 
 
 @dataclass(frozen=True)
 class Scored:
     """logp: [segments, width] float32, nats, 0 where the batch's mask is False.  entropy: the same shape, of the whole
-    distribution each id was drawn from, nats; None unless asked for."""
+    distribution each id was drawn from, nats; None unless asked for.  balance: scalar, the load-balancing loss of a
+    mixture of experts (lego.trainer.routing); None unless asked for."""
 
     logp: Tensor
     entropy: Tensor | None = None
+    balance: Tensor | None = None
 
 
 class Policy:
@@ -51,6 +54,7 @@ class Policy:
         self._dtype = torch.bfloat16 if dtype == "bfloat16" else torch.float32
         self.ranks = Alone()
         self.model = self._place(_load(folder))
+        self.routers = Routers(self.model)
         # Dropout would make pi_old and pi two distributions.
         self.model.eval()
         self._head = self._trusted_head()
@@ -79,13 +83,15 @@ class Policy:
         """How batches for this model are laid out; share: whether equal beginnings may be computed once."""
         return ("forest" if share else "packed") if self.packs else "rows"
 
-    def score(self, batch: Batch, temperature: float, entropy: bool = False) -> Scored:
+    def score(self, batch: Batch, temperature: float, entropy: bool = False, balance: bool = False) -> Scored:
         """Score the batch's wanted ids under softmax(logits / temperature). Keeps the gradient if torch does.
 
         batch: on this policy's device, in a layout of `layout`.
         """
+        self.routers.follow(batch.routing, balance)
         with self._autocast():
             states = self._states(batch)[batch.states]
+            spread_evenly = self.routers.balance() if balance else None
             if isinstance(self._head, nn.Linear):
                 # A trusted head is a plain matrix; its log-probs need no logits to be kept.
                 logp, spread = head_logprobs(
@@ -93,7 +99,7 @@ class Policy:
                 )
             else:
                 logp, spread = self._pick(states, batch.wanted, self._head or _same, temperature, entropy)
-        return Scored(_grid(batch.mask, logp), None if spread is None else _grid(batch.mask, spread))
+        return Scored(_grid(batch.mask, logp), None if spread is None else _grid(batch.mask, spread), spread_evenly)
 
     def _states(self, batch: Batch) -> Tensor:
         """[rows x n, width]: last hidden states, or the logits of a model whose head is not trusted."""

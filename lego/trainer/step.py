@@ -7,7 +7,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from lego.engine.base import FloatArray
 from lego.errors import ConfigError, TrainerError
 from lego.objective.losses import Mean
 from lego.objective.proof import Proof, proof
-from lego.trainer.batch import TrainSegment, check, check_weights, split_trials
+from lego.trainer.batch import TrainSegment, check, check_weights, coverage, split_trials
 from lego.trainer.checkpoint import NOTES_FILE, OPTIMIZER_FILE, copy_companions, write_whole
 from lego.trainer.gate import refusal
 from lego.trainer.gradient import Gradient, Progress, pulls_alone, score
@@ -127,7 +127,8 @@ class Trainer:
 
     def prove(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> StepReport:
         """The proof numbers of `segments` and the gate's word on them, without a step."""
-        return self._prove(segments, self.score(segments, on_progress))
+        followed = self._followed(segments)
+        return self._prove(followed, self.score(followed, on_progress))
 
     def step(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> StepReport:
         """Train on one round's segments: `train.minibatches` optimizer steps, or none at all.
@@ -143,7 +144,7 @@ class Trainer:
         if scripted:
             raise TrainerError(f"trial {scripted[0]} was scripted: its tokens were not sampled from a policy")
         with memory_advice():
-            report = self._step(segments, on_progress)
+            report = self._step(self._followed(segments), on_progress)
         seconds = time.perf_counter() - started
         tokens = sum(int(segment.mask.sum()) for segment in segments)
         counts = {
@@ -154,6 +155,12 @@ class Trainer:
             "step/tokens_per_second": tokens / seconds,
         }
         return StepReport(report.metrics | counts, report.refused, report.worst)
+
+    def _followed(self, segments: Sequence[TrainSegment]) -> list[TrainSegment]:
+        """Without what was recorded of their experts, where that is not to be replayed."""
+        if self.section.moe.replay:
+            return list(segments)
+        return [replace(segment, routing=None) for segment in segments]
 
     def _step(self, segments: Sequence[TrainSegment], on_progress: Progress | None) -> StepReport:
         if not self.learns(segments):
@@ -208,7 +215,10 @@ class Trainer:
         if not np.isfinite(train).all():
             return StepReport({}, f"{int((~np.isfinite(train)).sum())} log-probs of the trainer are not finite", worst)
         numbers: Proof = proof(train, engine, [int(segment.mask.sum()) for segment in segments])
-        return StepReport(numbers.metrics(), refusal(numbers, self.section.gate) or None, worst)
+        metrics = numbers.metrics()
+        if self.policy.routers:
+            metrics["moe/coverage"] = coverage(segments)
+        return StepReport(metrics, refusal(numbers, self.section.gate) or None, worst)
 
     def save(self, target: Path | str, *, notes: Mapping[str, Any] | None = None, optimizer: bool = True) -> None:
         """Write the policy as a Hugging Face folder, tokenizer included, whole or not at all (fsync, rename).

@@ -34,7 +34,6 @@ def main(folder: Path) -> int:
 
 def _work(folder: Path) -> None:
     import torch
-
     from omegaconf import OmegaConf
 
     from lego.config.schema import TrainSection

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from lego.errors import TrajectoryError
 from lego.trajectory.arrays import BoolArray, Fate, FloatArray, IntArray, Sampler
@@ -42,6 +43,7 @@ class Segment:
     ids: [n] int32. mask: [n] bool, True on the sampled ids this segment owns. logprobs: [n] float32, nats, 0 where
     the mask is False and where nothing but a script sampled. owners: [n] int32, the seq of the call that sampled an
     owned id, -1 elsewhere. `leaf`: the call whose path this is. `call_ids`: the calls that own tokens here.
+    routing: [n, layers, k] int16, the experts that each id went to, -1 where that is not known; None where nothing is.
     """
 
     ids: IntArray
@@ -51,6 +53,7 @@ class Segment:
     leaf: int
     call_ids: tuple[int, ...]
     policy_versions: tuple[int, ...]
+    routing: npt.NDArray[np.int16] | None = None
 
     @property
     def sampled(self) -> int:

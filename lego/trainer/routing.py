@@ -1,0 +1,102 @@
+"""Mixtures of experts in the trainer: tokens are sent to the experts that the engine chose (R3, arXiv:2510.11370).
+
+The engine chose in its own arithmetic, row by row; a forward pass over whole segments would now and then choose
+otherwise, and one other expert moves a log-prob by more than all rounding. The weights of the chosen experts are
+computed afresh, and learn. The row that produced a sampled token stands one position before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lego.engine.routing import RoutingArray, routers
+from lego.trajectory.tree import Call, CallTree
+
+UNKNOWN = -1
+"""In the place of every expert of a token whose routing was not recorded: the model then chooses by itself."""
+
+
+def path_routing(
+    tree: CallTree, leaf: Call, recorded: Mapping[int, tuple[int, RoutingArray]], tokens: int
+) -> RoutingArray | None:
+    """[tokens, layers, k] int16 along the path of `leaf`; None where no call of it has any.
+
+    recorded: seq -> (begin, rows), rows[i] of the call's id number begin + i.
+    """
+    path = [call for call, _ in tree.path(leaf)]
+    shapes = [recorded[call.id][1].shape[1:] for call in path if call.id in recorded]
+    if not shapes:
+        return None
+    whole: RoutingArray = np.full((tokens, *shapes[0]), UNKNOWN, dtype=np.int16)
+    for call in path:
+        # What the path left behind here was another continuation's.
+        whole[max(0, call.shared - 1) :] = UNKNOWN
+        if call.id in recorded:
+            begin, rows = recorded[call.id]
+            end = min(tokens, begin + len(rows))
+            whole[begin:end] = rows[: max(0, end - begin)]
+    return whole
+
+
+class Routers:
+    """The routers of a model: what they are to choose, and how evenly they spread the tokens."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._layers = routers(model)
+        self._wanted: Tensor | None = None
+        self._logits: list[Tensor] | None = None
+        for layer, router in enumerate(self._layers):
+            router.register_forward_hook(_numbered(self._route, layer))
+
+    def __bool__(self) -> bool:
+        return bool(self._layers)
+
+    def follow(self, wanted: Tensor | None, balance: bool) -> None:
+        """For the next forward pass, and its backward pass, which may compute layers again.
+
+        wanted: [tokens, layers, k] integers, UNKNOWN where the model chooses; None: it always does.
+        balance: collect what `balance` needs.
+        """
+        self._wanted = wanted
+        self._logits = [] if balance else None
+
+    def balance(self) -> Tensor:
+        """The load-balancing loss of the forward pass just made: 1 where every expert is chosen as often as any other.
+
+        experts / k x sum over experts of (share of choices x mean probability), mean over layers. Source: Fedus et
+        al. 2021, arXiv:2101.03961, eq. 4-6.
+        """
+        logits, self._logits = self._logits or [], None
+        parts = []
+        for layer in logits:
+            spread = torch.softmax(layer.float(), dim=-1)
+            experts = spread.shape[-1]
+            chosen = torch.topk(spread, self._k(), dim=-1).indices
+            share = torch.bincount(chosen.flatten(), minlength=experts).float() / chosen.numel()
+            parts.append(experts * (share * spread.mean(0)).sum())
+        return torch.stack(parts).mean()
+
+    def _k(self) -> int:
+        return int(getattr(self._layers[0], "top_k"))  # noqa: B009 (a module's attribute has no type)
+
+    def _route(self, layer: int, router: Any, output: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        logits, weights, chosen = output
+        if self._logits is not None:
+            self._logits.append(logits)
+        if self._wanted is None:
+            return output
+        wanted = self._wanted[:, layer].to(chosen.dtype)
+        chosen = torch.where(wanted == UNKNOWN, chosen, wanted)
+        picked = torch.softmax(logits, dtype=torch.float, dim=-1).gather(1, chosen)
+        if getattr(router, "norm_topk_prob", True):
+            picked = picked / picked.sum(dim=-1, keepdim=True)
+        return logits, picked.to(weights.dtype), chosen
+
+
+def _numbered(route: Any, layer: int) -> Any:
+    return lambda router, inputs, output: route(layer, router, output)

@@ -1,0 +1,157 @@
+"""Mixtures of experts: what the engine records is what the trainer replays."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Qwen3_5MoeTextConfig, Qwen3MoeConfig
+
+from lego.config.schema import GateSection, MoeSection
+from lego.engine.base import GenerationRequest, PolicyRef, Sampling
+from lego.engine.digest import folder_digest
+from lego.engine.transformers import TransformersEngine
+from lego.rundb import routing
+from lego.rundb.store import Store
+from lego.trainer.batch import TrainSegment, coverage, pack
+from lego.trainer.policy import Policy
+from lego.trainer.routing import UNKNOWN, path_routing
+from lego.trainer.step import Trainer
+from lego.trajectory.arrays import Fate
+from lego.trajectory.tree import CallRow, rebuild
+from tests.trainer._sampled import section
+
+LAYERS, EXPERTS, CHOSEN = 2, 8, 2
+SHAPE = {
+    "vocab_size": 128, "hidden_size": 64, "moe_intermediate_size": 32, "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_experts": EXPERTS,
+    "num_experts_per_tok": CHOSEN, "max_position_embeddings": 512, "tie_word_embeddings": False,
+    "initializer_range": 0.3,
+}  # fmt: skip
+CONFIGS = {
+    "qwen3-moe": Qwen3MoeConfig(**SHAPE, intermediate_size=64, norm_topk_prob=True),
+    "qwen3.5-moe": Qwen3_5MoeTextConfig(
+        **SHAPE, shared_expert_intermediate_size=32, layer_types=["linear_attention", "full_attention"],
+        linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp(request.param.replace(".", "-"))
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(CONFIGS[request.param]).save_pretrained(path)
+    return path
+
+
+async def _converse(folder: Path, dtype: str, trials: int = 3, turns: int = 2) -> list[TrainSegment]:
+    """Conversations of some turns, all at once, each turn on top of what the engine kept of the one before."""
+    engine = TransformersEngine(dtype=dtype, threads=1, routing=True)
+    await engine.load(PolicyRef(0, str(folder), folder_digest(folder)))
+    draws = np.random.default_rng(0)
+
+    async def one(trial: int) -> TrainSegment:
+        ids: list[int] = []
+        mask: list[bool] = []
+        logprobs: list[float] = []
+        rows: list[np.ndarray] = []
+        for turn in range(turns):
+            added = draws.integers(0, 128, 6 + trial).tolist()
+            begin = max(0, len(ids) - 1)
+            ids, mask, logprobs = ids + added, mask + [False] * len(added), logprobs + [0.0] * len(added)
+            sampling = Sampling(max_tokens=12, seed=trial)
+            request = GenerationRequest(f"{trial}/{turn}", f"{trial}", np.asarray(ids, np.int32), sampling)
+            told: list[np.ndarray] = []
+            async for piece in engine.generate(request):
+                ids, mask = ids + list(piece.ids), mask + [True] * len(piece.ids)
+                logprobs += list(piece.logprobs)
+                told.append(piece.routing)
+            whole = np.concatenate(told)
+            assert whole.shape == (len(ids) - 1, LAYERS, CHOSEN)
+            rows.append(whole[begin:])
+        routed = np.concatenate([*rows, np.full((1, LAYERS, CHOSEN), UNKNOWN, np.int16)])
+        return TrainSegment(
+            trial + 1, np.asarray(ids, np.int32), np.asarray(mask), np.asarray(logprobs, np.float32),
+            (1.0, -0.5)[trial % 2], routing=routed,
+        )  # fmt: skip
+
+    try:
+        return list(await asyncio.gather(*(one(trial) for trial in range(trials))))
+    finally:
+        await engine.close()
+
+
+def test_replayed_routing_brings_bfloat16_closer_and_covers_every_token(folder: Path) -> None:
+    segments = asyncio.run(_converse(folder, "bfloat16"))
+    reports = {}
+    for replay in (True, False):
+        wide = section(moe=MoeSection(replay=replay), gate=GateSection(9.0, 9.0, -1.0))
+        reports[replay] = Trainer(folder, wide, dtype="bfloat16").prove(segments).metrics
+        print(folder.name, replay, {k: reports[replay][k] for k in ("proof/correlation", "proof/mean_gap", "proof/k3")})
+    assert coverage(segments) == 1.0
+    assert reports[True]["moe/coverage"] == 1.0 and reports[False]["moe/coverage"] == 0.0
+    assert reports[True]["proof/correlation"] > 0.99
+    assert reports[True]["proof/mean_gap"] < reports[False]["proof/mean_gap"]
+
+
+def test_in_float32_the_engine_chooses_as_the_model_does(folder: Path) -> None:
+    segments = asyncio.run(_converse(folder, "float32"))
+    report = Trainer(folder, section()).prove(segments)
+    assert report.refused is None and report.metrics["moe/coverage"] == 1.0
+    assert report.metrics["proof/mean_gap"] < 1e-4
+
+
+def test_the_model_follows_what_it_is_told_and_learns_through_it(folder: Path) -> None:
+    segments = asyncio.run(_converse(folder, "float32", trials=1))
+    swapped = replace(segments[0], routing=np.where(segments[0].routing < 0, -1, (segments[0].routing + 1) % EXPERTS))
+    policy = Policy(folder)
+    scores = []
+    for segment in (segments[0], swapped, replace(segments[0], routing=None)):
+        (batch,) = pack([segment], 512, policy.layout(True))
+        scores.append(policy.score(batch, 1.0).logp)
+    torch.testing.assert_close(scores[0], scores[2], rtol=1e-4, atol=1e-4)
+    assert float((scores[0] - scores[1]).detach().abs().max()) > 1e-3
+    scores[1].sum().backward()
+    gradients = {name: p.grad for name, p in policy.model.named_parameters()}
+    assert all(float(grad.abs().max()) > 0 for name, grad in gradients.items() if "mlp.gate.weight" in name)
+
+
+def test_the_balancing_loss_pulls_on_the_routers(folder: Path) -> None:
+    segments = asyncio.run(_converse(folder, "float32"))
+    balanced = section(moe=MoeSection(balance=0.1))
+    trainer = Trainer(folder, balanced)
+    report = trainer.step(segments)
+    assert report.refused is None and report.metrics["moe/balance"] >= 0.99
+    tilted = Policy(folder)
+    with torch.no_grad():
+        for name, parameter in tilted.model.named_parameters():
+            if "mlp.gate.weight" in name:
+                parameter.zero_()
+    (batch, *_) = pack(segments, 10_000, tilted.layout(True))
+    even = tilted.score(batch, 1.0, balance=True).balance
+    assert even is not None and float(even) == pytest.approx(1.0)
+
+
+def test_a_path_takes_each_call_s_own_rows(tmp_path: Path) -> None:
+    """A root, its continuation, and a fork that leaves the root within its reply."""
+
+    def row(seq: int, parent: int | None, shared: int, added: list[int], said: list[int]) -> CallRow:
+        return CallRow(
+            seq, parent, shared, np.asarray(added, np.int32), np.asarray(said, np.int32), np.zeros(len(said), np.float32),
+            "stop", Fate.DELIVERED, "main", "policy", 0,
+        )  # fmt: skip
+
+    tree = rebuild([row(1, None, 0, [1, 2, 3], [4, 5]), row(2, 1, 5, [6], [7, 8]), row(3, 1, 4, [9], [10])])
+    store = Store.open(tmp_path / "run.db")
+    for seq, begin, end in ((1, 0, 4), (2, 4, 7), (3, 3, 5)):
+        routing.put(store, 7, seq, begin, np.full((end - begin, 1, 1), seq, np.int16))
+    recorded = routing.of_trial(store, 7)
+    along = {leaf: path_routing(tree, tree[leaf], recorded, tree[leaf].length) for leaf in (2, 3)}
+    assert along[2].ravel().tolist() == [1, 1, 1, 1, 2, 2, 2, UNKNOWN]
+    assert along[3].ravel().tolist() == [1, 1, 1, 3, 3, UNKNOWN]
+    assert path_routing(tree, tree[2], {}, 8) is None
