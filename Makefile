@@ -6,12 +6,13 @@ BIN    := $(VENV)/bin
 export OMP_WAIT_POLICY ?= passive
 export KMP_BLOCKTIME   ?= 0
 
-.PHONY: help setup system demo learn smollm test test-vllm lint harness-matrix bench clean
+.PHONY: help setup system demo learn smollm test test-vllm test-deepspeed lint harness-matrix bench clean
 
 help:
 	@echo "make demo   the whole circle on this machine: images, a taught policy, rollouts, verdicts, training, evaluation"
 	@echo "make test   lint, types and every test"
 	@echo "make test-vllm  the tests of engine.kind=vllm, in an environment of its own (3.5 GB; docs/vllm.md)"
+	@echo "make test-deepspeed  training in several processes, in every mode"
 	@echo "make learn  five runs that show whether it learns (hours; stopped, it goes on); ends in docs/learn.md"
 	@echo "make smollm a real model's weights through the whole circle (docs/models.md)"
 	@echo "make harness-matrix  every shipped harness through scripted bug fixes, every sampled token proven (4.5 GB of images)"
@@ -54,6 +55,10 @@ harness-matrix: setup
 	OMP_NUM_THREADS=1 $(BIN)/lego check --all-harnesses --table
 	LEGO_REQUIRE=mini-swe-agent,openhands,terminus-2,opencode,qwen-code $(BIN)/python -m pytest \
 		tests/harness/test_big.py tests/harness/test_fault_table.py
+
+# Every ZeRO stage, in one process and in two, with and without offloading (whose optimizer is compiled first).
+test-deepspeed: setup
+	OMP_NUM_THREADS=1 LEGO_REQUIRE=deepspeed $(BIN)/python -m pytest tests/trainer/test_deepspeed.py tests/e2e/test_deepspeed.py
 
 VLLM_VENV ?= .venv-vllm
 $(VLLM_VENV)/.installed: pyproject.toml tools/vllm.sh

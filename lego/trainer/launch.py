@@ -36,7 +36,8 @@ POLICY_FOLDER = "policy"
 WITH_PARENT = "LEGO_WORKERS_END_WITH_STDIN"
 """Set for workers whose standard input closes when the command that started them is gone."""
 _POLL = 0.1
-_DIED = re.compile(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+_DIED = re.compile(r"Root Cause.*?^\s*rank\s*:\s*(\d+).*?^\s*exitcode\s*:\s*(-?\d+)", re.DOTALL | re.MULTILINE)
+"""What torch's launcher says of the process that failed first."""
 
 
 @dataclass(frozen=True)

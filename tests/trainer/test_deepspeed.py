@@ -1,0 +1,142 @@
+"""DeepSpeed against plain torch: five steps on the same recorded segments, then what is on disk. ZeRO 2 in two
+processes by default; every mode with `make test-deepspeed`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lego.config.schema import DeepSpeedSection, GateSection, OptimizerSection, TrainSection
+from lego.errors import ConfigError
+from lego.trainer.launch import put_segments
+from lego.trainer.optimizer import pace
+from lego.trainer.step import Trainer
+from tests.conftest import missing
+from tests.trainer._sampled import sample, section
+
+ALL = "deepspeed" in os.environ.get("LEGO_REQUIRE", "").split(",")
+MODES = [(2, 2, "none")] + ALL * [
+    (0, 1, "none"), (0, 2, "none"), (1, 1, "none"), (1, 2, "none"), (2, 1, "none"), (3, 1, "none"), (3, 2, "none"),
+    (1, 1, "optimizer"), (1, 2, "optimizer"), (2, 1, "optimizer"), (2, 2, "optimizer"), (3, 1, "all"), (3, 2, "all"),
+]  # fmt: skip
+
+
+def wide(**changes) -> TrainSection:
+    # 40 tokens a micro-batch: several, and not as many for each process.
+    return section(gate=GateSection(9.0, 9.0, -1.0), micro_batch_tokens=40, **changes)
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five and ten steps by torch alone, as folders `5` and `10`."""
+    folder = tmp_path_factory.mktemp("plain")
+    trainer = Trainer(tiny_policy, wide(), seed=3)
+    segments = sample(tiny_policy)
+    put_segments(folder / "segments.pt", segments)
+    for steps in ("5", "10"):
+        for _ in range(5):
+            assert trainer.step(segments).refused is None
+        trainer.save(folder / steps)
+    return folder
+
+
+def run_gang(folder: Path, policy: Path, segments: Path, zero: int, processes: int, offload: str) -> Path:
+    folder.mkdir()
+    (folder / "segments.pt").write_bytes(segments.read_bytes())
+    changed = wide(backend="deepspeed", deepspeed=DeepSpeedSection(zero, offload, processes))
+    plan = {"policy": str(policy), "section": asdict(changed), "reference": None, "dtype": "float32", "steps": 5}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    done = subprocess.run(
+        [*command, "-m", "tests.trainer._gang", str(folder)],
+        cwd=Path(__file__).parents[2], env={**os.environ, "DS_ACCELERATOR": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder / "policy"
+
+
+@pytest.mark.parametrize(("zero", "processes", "offload"), MODES)
+def test_five_steps_are_plain_torch_s_and_so_are_five_more(tiny_policy, plain, tmp_path, zero, processes, offload):
+    """The second five start from what the first five left on disk: moments and step count go on."""
+    if find_spec("deepspeed") is None:
+        missing("deepspeed", "it is not installed")
+    policy = tiny_policy
+    for steps in ("5", "10"):
+        policy = run_gang(tmp_path / steps, policy, plain / "segments.pt", zero, processes, offload)
+        want, got = load_file(plain / steps / "model.safetensors"), load_file(policy / "model.safetensors")
+        assert set(got) == set(want)
+        for name, value in want.items():
+            torch.testing.assert_close(got[name], value, rtol=0, atol=1e-5)
+        kept = torch.load(policy / "optimizer.pt", weights_only=True)
+        assert kept["steps"] == int(steps) and float(kept["adam"][0]["step"]) == int(steps)
+    resumed = Trainer(policy, wide(), seed=3)  # plain torch goes on from there
+    assert resumed.optimizer.steps == 10
+
+
+def test_another_learning_rate_takes_effect_on_resume(plain, tiny_policy):
+    changed = wide()
+    changed.optimizer.lr = 7e-4
+    report = Trainer(plain / "5", changed, seed=3).step(sample(tiny_policy))
+    assert report.metrics["step/lr"] == 7e-4
+
+
+def test_the_schedule_falls_from_the_warm_up_to_its_floor_and_stays():
+    linear = OptimizerSection(warmup=4, schedule="linear", horizon=12, floor=0.25)
+    shares = [pace(linear, steps) for steps in range(20)]
+    assert shares[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert shares[7] == pytest.approx(1 - 0.75 * 4 / 8)
+    assert shares[11:] == [0.25] * 9
+    cosine = OptimizerSection(schedule="cosine", horizon=10, floor=0.0)
+    assert pace(cosine, 4) == pytest.approx(0.5)
+    assert pace(cosine, 10**6) == 0.0
+
+
+def test_a_schedule_without_its_end_is_refused(tmp_path):
+    from lego.config.load import load
+
+    config = tmp_path / "run.yaml"
+    config.write_text("run: {name: x}\npolicy: {model: tiny}\n")
+    with pytest.raises(ConfigError, match="horizon"):
+        load(config, ["train.optimizer.schedule=cosine"])
+
+
+def test_the_config_for_35b_takes_a_step_on_a_tiny_policy_of_its_class(tmp_path):
+    """configs/qwen3.5-35b.yaml as it stands, but for the size of the policy, the number of processes, and offloading:
+    ZeRO 3, a divided reference, GSPO with its corrections, layers computed again, bfloat16, its own gate."""
+    from transformers import AutoModelForCausalLM
+
+    from lego.config.load import load
+    from lego.trainer.launch import GangTrainer, Setting
+    from tests.trainer.test_routing import CONFIGS
+
+    if find_spec("deepspeed") is None:
+        missing("deepspeed", "it is not installed")
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(CONFIGS["qwen3.5-moe"]).save_pretrained(tmp_path / "tiny")
+    overrides = ["train.deepspeed.processes=2", "train.deepspeed.offload=none", "engine.device=cpu"]
+    config = load(Path(__file__).parents[2] / "configs" / "qwen3.5-35b.yaml", overrides).config
+    assert config.train.objective.name == "gspo" and config.train.optimizer.lr == 1e-6
+    tiny = str(tmp_path / "tiny")
+    longest = config.rollout.max_total_tokens
+    setting = Setting(tiny, config.rollout.temperature, 0, config.engine.dtype, 1, longest, tiny)
+    trainer = GangTrainer(setting, config.train, tmp_path / "job")
+    report = trainer.step(sample(tmp_path / "tiny"))
+    assert report.refused is None, report
+    assert report.metrics["moe/coverage"] == 0.0
+    assert report.metrics["step/grad_norm"] > 0
+    assert "kl/reference" in report.metrics
+    trainer.save(tmp_path / "1", notes={"step": 1})
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("tiny", "1"))
+    assert set(before) == set(after)
+    moved = [float((after[name].float() - value.float()).abs().max()) for name, value in before.items()]
+    assert 0 < max(moved) < 2e-6
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "1") is not None
