@@ -52,7 +52,7 @@ _ALL = (
     Metric(
         "step/shared", "", "fraction of the segments' tokens that were computed as part of another segment's prefix"
     ),
-    Metric("moe/coverage", "", "fraction of the sampled tokens whose experts the engine recorded and the trainer replays"),
+    Metric("moe/coverage", "", "fraction of the sampled tokens whose recorded experts the trainer replays"),
     Metric("moe/balance", "", "load-balancing loss of a mixture of experts; 1 is even. Where train.moe.balance is on"),
     Metric("step/grad_norm", "", "2-norm of the gradient before clipping, mean over mini-batches"),
     Metric("step/lr", "", "learning rate of the step"),

@@ -29,7 +29,8 @@ class FinishedCall:
     reply: the message the harness was sent (in part, where abandoned), with its minted ids; None when nothing was.
     tools_digest names `tools` (JSON text, "" when none were on offer). wishes: sampling parameters the harness
     asked for that are not the run's. routing: [ids, layers, k] int16, the experts of the ids from number routing_begin
-    on, less the last one; None where nothing records them. drift: where and why the call does not continue its predecessor.
+    on, less the last one; None where nothing records them. drift: where and why the call does not continue its
+    predecessor.
     """
 
     seq: int

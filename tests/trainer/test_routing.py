@@ -142,7 +142,8 @@ def test_a_path_takes_each_call_s_own_rows(tmp_path: Path) -> None:
 
     def row(seq: int, parent: int | None, shared: int, added: list[int], said: list[int]) -> CallRow:
         return CallRow(
-            seq, parent, shared, np.asarray(added, np.int32), np.asarray(said, np.int32), np.zeros(len(said), np.float32),
+            seq, parent, shared,
+            np.asarray(added, np.int32), np.asarray(said, np.int32), np.zeros(len(said), np.float32),
             "stop", Fate.DELIVERED, "main", "policy", 0,
         )  # fmt: skip
 
