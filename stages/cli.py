@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "check": "Probe this machine, the sandbox, the engine and each harness.",
     "tasks": "List, validate, filter and make tasks.",
     "build-images": "Build the images of the tasks and harnesses.",
+    "images": "List images, carry them to other machines.",
     "rollout": "Run the trials of the open round.",
     "verify": "Grade what the trials left, each in a fresh container.",
     "sft": "Teach the policy from demonstrations.",
@@ -33,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "shell": "Open a shell in what a trial left.",
     "monitor": "Watch a run live in the terminal.",
     "report": "Write the run as one self-contained HTML file.",
+    "export": "Write trials as a data set: tokens, chats or ATIF.",
     "config": "Print every setting of a config and where it came from.",
     "gc": "Remove what no run needs any more.",
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from lego.units import parse_duration
 from stages._common import config_options, print_json
 
 if TYPE_CHECKING:
@@ -16,12 +18,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--images", "with_images", is_flag=True, help="Also remove images that this run does not name.")
+@click.option("--images", "with_images", is_flag=True, help="Also remove images that have not been used for long.")
+@click.option("--older", metavar="TIME", default="7d", show_default=True, help="With --images: how long is long.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @config_options
-def command(loaded: Loaded, as_json: bool, with_images: bool, dry_run: bool) -> None:
-    """Remove half-written checkpoints, containers of dead workers and killed builds and, if asked, images of other
-    runs.
+def command(loaded: Loaded, as_json: bool, with_images: bool, older: str, dry_run: bool) -> None:
+    """Remove half-written checkpoints, containers of dead workers and killed builds and, if asked, images that no
+    command has wanted for a week. Images of this run, and of runs beside it whose trials are not all done, stay.
 
     Nothing that an open round needs is touched; checkpoints go by retention.policies, token data by retention.tokens.
     """
@@ -35,7 +38,7 @@ def command(loaded: Loaded, as_json: bool, with_images: bool, dry_run: bool) -> 
         "checkpoints": _checkpoints(store, loaded, dry_run),
         "tokens": _tokens(store, loaded, dry_run),
     }
-    removed |= _store(store, loaded, with_images, dry_run)
+    removed |= _store(store, loaded, parse_duration(older) if with_images else None, dry_run)
     if not dry_run:
         store.shrink()
     if as_json:
@@ -81,9 +84,10 @@ def _tokens(store: Store, loaded: Loaded, dry_run: bool) -> list[str]:
     return [f"{round_.kind} round {round_.ordinal}" for round_ in closed]
 
 
-def _store(store: Store, loaded: Loaded, with_images: bool, dry_run: bool) -> dict[str, list[str]]:
-    """Containers of dead workers and, `with_images`, our images that this run's database does not name."""
+def _store(store: Store, loaded: Loaded, older: float | None, dry_run: bool) -> dict[str, list[str]]:
+    """Containers of dead workers and, unless `older` is None, images unused for so many seconds that no run needs."""
     from lego.images.scratch import sweep_builds
+    from lego.images.shelf import Shelf
     from lego.rollout.site import podman_settings
     from lego.rundb import catalogue
     from lego.sandbox import reaper
@@ -93,17 +97,25 @@ def _store(store: Store, loaded: Loaded, with_images: bool, dry_run: bool) -> di
         swept = 0 if dry_run else reaper.sweep(podman).containers
         out = {"containers": [f"{swept} of dead workers"] if swept else []}
         out["containers of killed builds"] = sweep_builds(podman, dry_run=dry_run)
-        if with_images:
-            kept = {image["tag"] for image in catalogue.images(store)}
-            listed = (
-                podman.cli("images", "--filter", "label=lego.kind", "--format", "{{.Repository}}:{{.Tag}}")
-                .stdout.decode()
-                .split()
-            )
-            unused = [tag for tag in listed if tag not in kept and not tag.startswith("<none>")]
+        if older is not None:
+            shelf = Shelf(podman)
+            kept = {image["tag"] for image in catalogue.images(store)} | _needed_beside(loaded)
+            unused = shelf.unused(kept, older)
+            out["images"] = [image.tag for image in unused] if dry_run else shelf.remove(unused)
             if not dry_run:
-                for tag in unused:
-                    podman.cli("rmi", tag, check=False)
                 podman.cli("image", "prune", "--force", check=False)
-            out["images"] = unused
         return out
+
+
+def _needed_beside(loaded: Loaded) -> set[str]:
+    """Tags of the images of all runs under run.dir that have trials to do. A run that cannot be read needs what it
+    may: then nothing is known, and the error says which it is."""
+    from lego.rundb import catalogue
+    from lego.rundb.store import Store
+
+    tags: set[str] = set()
+    for path in sorted(Path(loaded.config.run.dir).glob("*/run.db")):
+        with closing(Store.open_read_only(path)) as beside:
+            if beside.value("SELECT count(*) FROM trials WHERE status IN ('pending', 'running')"):
+                tags |= {image["tag"] for image in catalogue.images(beside)}
+    return tags

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import signal
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -20,12 +19,14 @@ from lego.errors import Fault, ImageError, LegoError, SandboxError
 from lego.harness.spec import HarnessSpec
 from lego.images import inspection, keys, recipes
 from lego.images.bases import build_base
+from lego.images.command import network_failed, run_logged
 from lego.images.hostcfg import lend
 from lego.images.recipes import Recipe
 from lego.images.scratch import scratch, sweep
-from lego.processes import descendants
+from lego.images.shelf import Shelf
 from lego.sandbox.podman import Podman
 from lego.tasks.task import Task, Tree
+from lego.units import parse_size
 
 Kind = Literal["base", "task", "runtime"]
 Status = Literal["built", "cached", "failed"]
@@ -34,7 +35,12 @@ _BUILD_FOLDER = "/run/lego-build"
 _BASE_TIMEOUT = 1800.0
 _RUNTIME_TIMEOUT = 1800.0
 _INSPECTION_TIMEOUT = 300.0
-_PATIENCE = 5.0
+_PAUSES = (2.0, 10.0)
+"""Seconds before a build that the network broke is tried again."""
+
+
+class NetworkFailed(ImageError):
+    """A build that the network broke each time it was tried."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,8 @@ class Builder:
         self.podman = podman
         self.section = section
         self.log_dir = log_dir
+        self.shelf = Shelf(podman)
+        self._sizes: dict[str, int] = {}
         self._records = podman.paths.store / "images"
         self._records.mkdir(exist_ok=True)
         log_dir.mkdir(parents=True, exist_ok=True)
@@ -133,6 +141,8 @@ class Builder:
         """Build what is missing; results in the order of `jobs`. A failure is a result, and stops nothing but the
         images that stand on a base that failed.
         """
+        # One listing in place of a question an image: most of the time nothing is missing.
+        self._sizes = await self.podman.call(self.shelf.sizes)
         bases = [job for job in jobs if job.kind == "base"]
         others = [job for job in jobs if job.kind != "base"]
         results = {id(job): await self._one(job, on_event) for job in bases}
@@ -162,7 +172,7 @@ class Builder:
                 status, size = await self._ensure(job, log_path)
             except LegoError as error:
                 reason = error.message
-                fault = error.fault if isinstance(error, SandboxError) else fault
+                fault = error.fault if isinstance(error, SandboxError | NetworkFailed) else fault
             except TimeoutError:
                 reason = f"not built within {job.timeout:.0f} s"
             except OSError as error:
@@ -177,19 +187,43 @@ class Builder:
         return result
 
     async def _ensure(self, job: ImageJob, log_path: Path) -> tuple[Status, int]:
-        if size := await self._ready(job):
+        if job.tag in self._sizes and (size := await self._ready(job)):
+            self.shelf.used(job.tag)
             return "cached", size
         async with self._lock(job.key):
+            self._sizes.pop(job.tag, None)
             if size := await self._ready(job):
+                self.shelf.used(job.tag)
                 return "cached", size
             self.podman.check_disk()
+            self.shelf.check_quota(parse_size(self.section.quota) if self.section.quota else 0)
             with log_path.open("wb") as log:
-                async with asyncio.timeout(job.timeout):
-                    if job.section is not None:
-                        await build_base(self.podman, job.section, lambda argv: self._run(argv, log))
-                    else:
-                        await self._build(job, log)
+                await self._with_patience(job, log)
+        self.shelf.used(job.tag)
         return "built", await self._size(job.tag) or 0
+
+    async def _with_patience(self, job: ImageJob, log: IO[bytes]) -> None:
+        """Build, again after a pause where the network broke it. What it broke to the end is infrastructure's fault."""
+        for pause in (*_PAUSES, None):
+            began = log.seek(0, os.SEEK_END)
+            try:
+                async with asyncio.timeout(job.timeout):
+                    await self._make(job, log)
+                return
+            except ImageError as error:
+                log.flush()
+                if not network_failed(Path(log.name), began):
+                    raise
+                if pause is None:
+                    raise NetworkFailed(f"the network failed {len(_PAUSES) + 1} times: {error.message}") from error
+                log.write(f"lego: the network failed; again in {pause:g} s\n".encode())
+                await asyncio.sleep(pause)
+
+    async def _make(self, job: ImageJob, log: IO[bytes]) -> None:
+        if job.section is not None:
+            await build_base(self.podman, job.section, lambda argv: self._run(argv, log))
+        else:
+            await self._build(job, log)
 
     async def _ready(self, job: ImageJob) -> int | None:
         """The image's size, None while it is not there. Raises ImageError if it holds what a task of the job hides."""
@@ -197,8 +231,9 @@ class Builder:
         if size is None or job.kind != "task":
             return size
         record = self._record(job)
-        if record is None:
-            return None
+        if record is None:  # it came by `lego images import`: this name is given to proven images alone, but not here
+            record = await self._inspect(job.tag)
+            self._keep(record, job)
         self._accept(record, job)
         return size
 
@@ -244,10 +279,7 @@ class Builder:
             if job.kind == "task":
                 record = await self._inspect(unproven)
                 self._accept(record, job)
-                target = self._records / f"{job.key}.json"
-                fresh = target.with_suffix(f".{os.getpid()}")
-                fresh.write_text(record.to_json())
-                fresh.replace(target)
+                self._keep(record, job)
             await self._run(self.podman.argv("tag", unproven, job.tag), log)
         finally:
             await self._run(self.podman.argv("untag", unproven, unproven), log)
@@ -278,6 +310,12 @@ class Builder:
         except (OSError, ValueError, KeyError):
             return None
 
+    def _keep(self, record: inspection.Inspection, job: ImageJob) -> None:
+        target = self._records / f"{job.key}.json"
+        fresh = target.with_suffix(f".{os.getpid()}")
+        fresh.write_text(record.to_json())
+        fresh.replace(target)
+
     @staticmethod
     def _accept(record: inspection.Inspection, job: ImageJob) -> None:
         problems = [*record.problems, *inspection.leaks(record, job.tasks)]
@@ -291,6 +329,8 @@ class Builder:
 
     async def _size(self, tag: str) -> int | None:
         """Bytes of an image with its layers; None where it is not there."""
+        if tag in self._sizes:
+            return self._sizes[tag]
         response = await self.podman.call(
             lambda: self.podman.request("get", f"/images/{quote(tag, safe='')}/json", allow=(404,))
         )
@@ -301,25 +341,7 @@ class Builder:
         return done.stdout.decode(errors="replace")
 
     async def _run(self, argv: Sequence[str], log: IO[bytes]) -> None:
-        """Run a command with its output in the log; its whole process group ends with this coroutine."""
-        log.write(f"$ {' '.join(argv)}\n".encode())
-        log.flush()
-        began = log.tell()
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            env=self.podman.env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            code = await process.wait()
-        except BaseException:
-            await _end(process)
-            raise
-        if code != 0:
-            raise ImageError(_last_line(Path(log.name), began) or f"{argv[0]} ended with exit code {code}")
+        await run_logged(argv, self.podman.env, log)
 
     @contextlib.asynccontextmanager
     async def _lock(self, key: str) -> AsyncIterator[None]:
@@ -332,20 +354,6 @@ class Builder:
                 except BlockingIOError:
                     await asyncio.sleep(0.2)
             yield
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a command and all it started: what a build step runs in its container is in no process group of ours, and
-    outlives a podman that is killed."""
-    started = descendants(process.pid)
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _PATIENCE)
-    for pid in (process.pid, *started):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    await process.wait()
 
 
 def write_tree(tree: Tree, folder: Path) -> None:
@@ -369,11 +377,3 @@ async def ensure_base(podman: Podman, section: ImagesSection, log_dir: Path) -> 
     if result.status == "failed":
         raise ImageError(f"the base image {section.base} failed: {result.reason}", hint=f"log: {result.log_path}")
     return result.tag
-
-
-def _last_line(path: Path, began: int) -> str:
-    """The last line a command wrote, without colour codes."""
-    with path.open("rb") as log:
-        log.seek(began)
-        lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1][:500] if lines else ""

@@ -1,0 +1,84 @@
+"""One command of a build: its output in a log, its processes gone with it, and whether the network was to blame."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from lego.errors import ImageError
+from lego.processes import descendants
+
+_PATIENCE = 5.0
+_TAIL = 16 << 10
+
+# As resolvers, apt, pip, npm, git, curl and podman word it. Said near the end of a failed command's output it means
+# that the same command may well pass a moment later.
+_HICCUP = re.compile(
+    rb"temporary failure (?:resolving|in name resolution)|could(?: not|n't) resolve host|EAI_AGAIN"
+    rb"|connection (?:timed out|reset|refused)|ETIMEDOUT|ECONNRESET|ECONNREFUSED|network is unreachable|i/o timeout"
+    rb"|tls handshake timeout|read timed out|readtimeouterror|newconnectionerror|hash sum mismatch"
+    rb"|too ?many ?requests|(?:HTTP[ /\d.]*|error:? |status(?: code)?:? )(?:429|50[234])\b|bad gateway"
+    rb"|service unavailable|gateway time-?out|remote end hung up unexpectedly|unexpected eof",
+    re.IGNORECASE,
+)
+
+
+async def run_logged(argv: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> None:
+    """Run a command with its output in the log; its whole process group ends with this coroutine.
+
+    Raises ImageError with the last line that it wrote.
+    """
+    log.write(f"$ {' '.join(argv)}\n".encode())
+    log.flush()
+    began = log.tell()
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=log,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        code = await process.wait()
+    except BaseException:
+        await _end(process)
+        raise
+    if code != 0:
+        raise ImageError(_last_line(Path(log.name), began) or f"{argv[0]} ended with exit code {code}")
+
+
+def network_failed(log: Path, began: int) -> bool:
+    """Whether what stands in the log from byte `began` on ends in the words of a network that fails for a moment."""
+    with log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(began, size - _TAIL))
+        return _HICCUP.search(file.read()) is not None
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a command and all it started: what a build step runs in its container is in no process group of ours, and
+    outlives a podman that is killed."""
+    started = descendants(process.pid)
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _PATIENCE)
+    for pid in (process.pid, *started):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _last_line(path: Path, began: int) -> str:
+    """The last line a command wrote, without colour codes."""
+    with path.open("rb") as log:
+        log.seek(began)
+        lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:500] if lines else ""
