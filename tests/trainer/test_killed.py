@@ -75,19 +75,23 @@ def train(folder: Path, die_at: int) -> PolicyRef | None:
         store.close()
 
 
+def weights(policy: PolicyRef | None) -> bytes:
+    assert policy
+    return (Path(policy.path) / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_policy, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("straight")
+    played(folder, tiny_policy).close()
+    return weights(train(folder, 0))
+
+
 @pytest.mark.parametrize("die_at", [2, 7, -1])
-def test_the_step_taken_again_ends_bit_equal(tiny_policy, tmp_path, die_at):
-    results = []
-    for name in ("straight", "killed"):
-        folder = tmp_path / name
-        folder.mkdir()
-        played(folder, tiny_policy).close()
-        if name == "killed":
-            code = f"from tests.trainer.test_killed import *; train(Path({str(folder)!r}), {die_at})"
-            dead = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-            assert dead.returncode == -signal.SIGKILL, dead.stderr[-2000:]
-        policy = train(folder, 0)
-        assert policy
-        results.append((Path(policy.path) / "model.safetensors").read_bytes())
-        assert not list((folder / "policies").glob(".*"))
-    assert results[0] == results[1]
+def test_the_step_taken_again_ends_bit_equal(tiny_policy, undisturbed, tmp_path, die_at):
+    played(tmp_path, tiny_policy).close()
+    code = f"from tests.trainer.test_killed import *; train(Path({str(tmp_path)!r}), {die_at})"
+    dead = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert dead.returncode == -signal.SIGKILL, dead.stderr[-2000:]
+    assert weights(train(tmp_path, 0)) == undisturbed
+    assert not list((tmp_path / "policies").glob(".*"))
