@@ -170,6 +170,8 @@ class _Bench:
             env |= witness.env(env.get("PYTHONPATH") or self._python_path())
             command = witness.command("/tests/test.sh", TEST_LOG)
             ending = await box.run(command, env=env, clock=TrialClock(self._timeout), output_limit=64 << 10)
+            if ending.reason == "lost":
+                raise SandboxError("the container vanished while the tests ran")
             files = await box.read([*grader.reads, TEST_LOG, witness.report], READ_CAP)
             now = await box.read(sorted(hidden), _TESTS_CAP)
         seen = replace(
