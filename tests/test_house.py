@@ -20,7 +20,7 @@ FLOORS = [
     {"engine", "sandbox", "images", "harness"},
     {"proxy", "verifier"},
     {"rollout", "trainer", "inject"},
-    {"monitor", "report", "probes"},
+    {"monitor", "report", "export", "probes"},
     {"stages"},
 ]
 """From the ground up: a part imports parts of lower floors."""

@@ -15,14 +15,14 @@ from lego.errors import TrainerError
 from lego.objective.advantages import SegmentWeight, group_advantages, segment_weights
 from lego.objective.recipes import recipe
 from lego.rundb import calls, routing, trials, verdicts
+from lego.rundb.cut import call_rows
 from lego.rundb.rounds import Round
 from lego.rundb.store import Row, Store
 from lego.rundb.training import SampleRow
 from lego.trainer.batch import TrainSegment
 from lego.trainer.routing import path_routing
-from lego.trajectory.arrays import Fate
 from lego.trajectory.segments import Keep, Segmentation, segments
-from lego.trajectory.tree import CallRow, rebuild
+from lego.trajectory.tree import rebuild
 
 TRUNCATED = ("timeout", "turns", "tokens", "context")
 """Endings by which a limit, not the agent, ended the trial."""
@@ -148,21 +148,13 @@ def cut_trial(store: Store, trial_id: int, sampler: Sampler) -> Segmentation:
     recorded = [row for row in calls.of_trial(store, trial_id) if row["kind"] != "rejected"]
     if any(row["completion_ids"] is None for row in recorded):
         raise TrainerError(f"the token data of trial {trial_id} was removed by the retention rule", fault="user")
-    tree = rebuild(_call_row(row) for row in recorded)
+    tree = rebuild(call_rows(recorded))
     cut = segments(tree, Keep(sampler=sampler))
     experts = routing.of_trial(store, trial_id)
     if not experts:
         return cut
     routed = [replace(one, routing=path_routing(tree, tree[one.leaf], experts, len(one.ids))) for one in cut.segments]
     return replace(cut, segments=routed)
-
-
-def _call_row(row: Row) -> CallRow:
-    return CallRow(
-        seq=row["seq"], parent_seq=row["parent_seq"], shared=row["shared"], added_prompt_ids=row["added_prompt_ids"],
-        completion_ids=row["completion_ids"], logprobs=row["logprobs"], finish=row["finish"], fate=Fate(row["fate"]),
-        kind=row["kind"], sampler=row["sampler"], policy_version=row["policy_version"],
-    )  # fmt: skip
 
 
 def _rewards(rows: list[Row], config: Config, ordinal: int) -> dict[int, float | None]:
