@@ -156,8 +156,9 @@ def test_colour_hides_nothing() -> None:
         ("matplotlib", "PASSED t.py::a[MouseButton.LEFT]\n", {"t.py::a[1]": "PASSED"}),
         (
             "sympy",
-            "test_a ok\ntest_b F\ntest_c E\ntest_d f\ntest_e s\n  test_f (slow) ok  \n",
-            {"test_a": "PASSED", "test_b": "FAILED", "test_c": "ERROR", "test_f": "PASSED"},
+            "test_a ok\ntest_b F\ntest_c E\ntest_d f\ntest_e s\n  test_f (slow) ok  \ntest_g F     [FAIL]\n"
+            "__\n__ a/b.py:test_g ___\n",
+            {"a/b.py:test_g": "FAILED", "test_a": "PASSED", "test_b": "FAILED", "test_c": "ERROR", "test_f": "PASSED"},
         ),
         (
             "gotest",

@@ -20,6 +20,7 @@ _VERBOSE = re.compile(rf"^(\S+)[ \t]+({_WORDS})(?:[ \t].*(?:{_WORDS}))?\r?$", re
 _FIRST = re.compile(rf"^(\S+)[ \t]+({_WORDS})", re.MULTILINE)
 _SEABORN = re.compile(r"^(?:(FAILED)[ \t]+(\S+)|(PASSED)[ \t]+(\S+)|(\S+)[ \t]+(PASSED) )", re.MULTILINE)
 _SYMPY = re.compile(r"^[ \t]*(test_\S*)(?:[ \t].*)? (ok|E|F)[ \t\r]*$", re.MULTILINE)
+_SYMPY_FAILURE = re.compile(r"^_+ (\S+\.py:\S+) _+[ \t\r]*$", re.MULTILINE)
 _SYMPY_WORDS = {"ok": PASSED, "E": ERROR, "F": FAILED}
 _GO = re.compile(r"^[ \t]*--- (PASS|FAIL|SKIP): (.+) \(.+\)[ \t\r]*$", re.MULTILINE)
 _GO_WORDS = {"PASS": PASSED, "FAIL": FAILED, "SKIP": SKIPPED}
@@ -93,8 +94,12 @@ def seaborn(log: str) -> dict[str, str]:
 
 
 def sympy(log: str) -> dict[str, str]:
-    """The lines of sympy's own test runner, by function name alone."""
-    return _heaviest((test, _SYMPY_WORDS[word]) for test, word in _SYMPY.findall(log))
+    """The lines of sympy's own test runner, by function name alone, and the titles of failures, by file and name.
+
+    A file's last line ends with the file's verdict, and is not read: only a failure there has a title.
+    """
+    found = [(test, _SYMPY_WORDS[word]) for test, word in _SYMPY.findall(log)]
+    return _heaviest([*found, *((title, FAILED) for title in _SYMPY_FAILURE.findall(log))])
 
 
 def django(log: str) -> dict[str, str]:
