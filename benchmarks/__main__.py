@@ -7,7 +7,7 @@ import importlib
 import json
 import os
 
-NAMES = ("proxy", "long_trial", "engine", "sandbox", "store", "trials", "grade", "monitor", "trainer")
+NAMES = ("proxy", "long_trial", "engine", "sandbox", "images", "store", "trials", "grade", "monitor", "trainer")
 """Modules of this package, each with `run() -> list[Measure]`."""
 
 
