@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lego.errors import ImageError
 from lego.images.keys import REPOSITORY
+from lego.images.storage import labels, stored, taken
 from lego.sandbox.podman import Podman
 
 _NOT_REDISTRIBUTABLE = "lego.redistributable"
@@ -46,20 +47,18 @@ class Shelf:
 
     def sizes(self) -> dict[str, int]:
         """Tag -> bytes with all layers, of every image in the store, whoever made it."""
-        listed = self._podman.request("get", "/images/json").json()
-        return {tag: int(row["Size"]) for row in listed for tag in row.get("RepoTags") or ()}
+        return {one.tag: one.bytes for one in stored(self._podman.paths.graph)}
 
     def images(self) -> list[Shelved]:
         """lego's own images, by kind, the longest unused first."""
         found = []
-        for row in self._podman.request("get", "/images/json").json():
-            labels = row.get("Labels") or {}
-            for tag in row.get("RepoTags") or ():
-                kind = tag.removeprefix(f"{REPOSITORY}-").partition(":")[0]
-                if tag.startswith(f"{REPOSITORY}-") and kind in ("base", "task", "runtime"):
-                    used = self._used_at(tag) or float(row["Created"])
-                    free = labels.get(_NOT_REDISTRIBUTABLE) != "false"
-                    found.append(Shelved(tag, kind, int(row["Size"]), used, free))
+        graph = self._podman.paths.graph
+        for one in stored(graph):
+            kind = one.tag.removeprefix(f"{REPOSITORY}-").partition(":")[0]
+            if one.tag.startswith(f"{REPOSITORY}-") and kind in ("base", "task", "runtime"):
+                used = self._used_at(one.tag) or one.created
+                free = labels(graph, one.id).get(_NOT_REDISTRIBUTABLE) != "false"
+                found.append(Shelved(one.tag, kind, one.bytes, used, free))
         return sorted(found, key=lambda image: (image.kind, image.used, image.tag))
 
     def used(self, tag: str) -> None:
@@ -95,11 +94,7 @@ class Shelf:
 
     def taken(self) -> int:
         """Bytes of all layers in the store, each counted once."""
-        try:
-            layers = json.loads((self._podman.paths.graph / "overlay-layers" / "layers.json").read_text())
-        except (OSError, ValueError):
-            return 0
-        return sum(int(layer.get("diff-size") or 0) for layer in layers)
+        return taken(self._podman.paths.graph)
 
     def export(self, tags: Collection[str], archive: Path, *, proprietary: bool = False) -> Moved:
         """Write images into one tar, layers that they share once. Raises ImageError for one that is not there, and
