@@ -98,6 +98,9 @@ class _Disturber:
             raise EngineError("a fault that was put in")
         if kind == "lease":
             self._store.execute("UPDATE trials SET lease_until = 1 WHERE id = ?", (int(trial),))
+            # What another worker would do, before this one's heartbeat hides it.
+            round_id = self._store.value("SELECT round_id FROM trials WHERE id = ?", (int(trial),))
+            trials.reclaim(self._store, round_id, max_attempts=10)
         elif kind == "container":
             await self._podman.call(self._take_away, trial)
         elif self._podman._service is not None:

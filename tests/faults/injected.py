@@ -23,6 +23,7 @@ from lego.engine.base import GenerationRequest, Sampled
 from lego.engine.scripted import ScriptedEngine
 from lego.errors import EngineError, SandboxError
 from lego.proxy.app import Proxy
+from lego.rundb import trials
 from lego.rundb.store import Store
 from lego.sandbox import container, reaper
 from lego.sandbox.podman import Podman
@@ -179,6 +180,9 @@ class Injector:
             next(Path(path) for path, s in self._proxy._by_socket.items() if s.spec.id == request.session).unlink()
         if where == "clock":
             self._store.execute("UPDATE trials SET lease_until = 1 WHERE id = ?", (int(trial),))
+            # What another worker would do, before this one's heartbeat hides it.
+            round_id = self._store.value("SELECT round_id FROM trials WHERE id = ?", (int(trial),))
+            trials.reclaim(self._store, round_id, max_attempts=2)
         if where == "silent":
             return
         async for piece in engine.generate(request):
