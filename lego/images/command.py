@@ -23,7 +23,7 @@ _HICCUP = re.compile(
     rb"temporary failure (?:resolving|in name resolution)|could(?: not|n't) resolve host|EAI_AGAIN"
     rb"|connection (?:timed out|reset|refused)|ETIMEDOUT|ECONNRESET|ECONNREFUSED|network is unreachable|i/o timeout"
     rb"|tls handshake timeout|read timed out|readtimeouterror|newconnectionerror|hash sum mismatch"
-    rb"|too ?many ?requests|(?:HTTP[ /\d.]*|error:? |status(?: code)?:? )(?:429|50[234])\b|bad gateway"
+    rb"|too ?many ?requests|(?:HTTP[ /\d.]*|\berror:? |status(?: code)?:? )(?:429|50[234])\b|bad gateway"
     rb"|service unavailable|gateway time-?out|remote end hung up unexpectedly|unexpected eof",
     re.IGNORECASE,
 )
