@@ -85,6 +85,8 @@ class ShardedPolicy(Policy):
     def _place(self, model: Any) -> Any:
         if not self._sharded:
             model.to(self.device)
+        if self._sharded:
+            _name_strays(model)
         whole = _Whole(model, functools.partial(Policy.score, self))
         optimizer = _adam(decayed_first(model), self._section) if self._trains else None
         config = settings(self._section, trains=self._trains)
@@ -233,6 +235,15 @@ def _adam(groups: list[list[nn.Parameter]], section: TrainSection) -> torch.opti
         ) from error
 
 
+def _name_strays(model: nn.Module) -> None:
+    """Tell ZeRO 3 of weights that are used outside of their own module: linear attention takes its convolution's."""
+    for module in model.modules():
+        convolution = getattr(module, "conv1d", None)
+        if isinstance(convolution, nn.Module):
+            for parameter in convolution.parameters(recurse=False):
+                deepspeed.zero.register_external_parameter(module, parameter)
+
+
 def _shape(parameter: nn.Parameter) -> tuple[int, ...]:
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
 
@@ -256,5 +267,11 @@ def open_backend(
 ) -> tuple[Policy, Policy | None, ShardedOptimizer]:
     """Policy, reference and optimizer under DeepSpeed, for lego.trainer.step.Trainer."""
     policy = ShardedPolicy(folder, section, dtype=dtype, device=device)
-    held = ShardedPolicy(reference, section, dtype=dtype, device=device, trains=False) if reference else None
+    held: Policy | None = None
+    if reference and section.deepspeed.zero == 3:
+        held = ShardedPolicy(reference, section, dtype=dtype, device=device, trains=False)
+    elif reference:
+        # Without an optimizer there is nothing that the lower stages divide; but the work is, as the policy's is.
+        held = Policy(reference, dtype=dtype, device=device)
+        held.ranks = policy.ranks
     return policy, held, ShardedOptimizer(policy, section.optimizer)
