@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import logging
 import os
 import select
 import sys
@@ -151,6 +152,8 @@ def main() -> None:
     # Read when torch loads. Threads that spin while they wait starve the sandboxes on the same cores (docs/log.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("KMP_BLOCKTIME", "0")
+    # transformers loads DeepSpeed where it finds it, and that warns on standard output, where `--json` belongs.
+    logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
     code = run(sys.argv[1:])
     if code == INTERRUPTED:
         # An abandoned training step may still be computing in its thread, and Python cannot end that in good order.
