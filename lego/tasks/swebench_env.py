@@ -86,7 +86,7 @@ def dockerfile(
             f"for f in {names}; do if [ -f $f ]; then grep -vE '^\\s*(-e \\.|\\.\\[test|#)' $f > /tmp/requirements.txt"
             f" && {pip} -r /tmp/requirements.txt; break; fi; done"
         )
-    second += [*install, _COMMIT, _CLEAN, "rm -rf /tmp/* /root/.cache"]
+    second += [*install, _COMMIT, _CLEAN, 'rm -rf /tmp/* "$HOME/.cache"']
     return "\n".join([*lines, f"RUN {_joined(second)}", f"WORKDIR {APP}", ""])
 
 
