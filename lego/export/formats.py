@@ -27,7 +27,8 @@ def tokens_row(part: Part) -> dict[str, Any]:
 
 def chat_row(part: Part) -> dict[str, Any]:
     """A segment as a conversation: `prompt` up to the first reply sampled in it, `completion` from there, `tools`."""
-    first = next(number for number, turn in enumerate(part.turns) if turn.call in part.segment.call_ids)
+    own = (number for number, turn in enumerate(part.turns) if turn.call in part.segment.call_ids)
+    first = next(own, len(part.turns))
     said = [_chat_message(turn.message) for turn in part.turns]
     tools = [{"type": "function", "function": tool} for tool in part.tools]
     return part.about() | {"prompt": said[:first], "completion": said[first:], "tools": tools}

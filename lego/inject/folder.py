@@ -18,7 +18,7 @@ from lego.inject.source import Project
 from lego.inject.state import State
 from lego.tasks.task import DEFAULT_PROTECTED
 
-TEST_LIMIT = 20.0
+GRADED_TEST_LIMIT = 20.0
 """Seconds that one test may take when a submission is graded."""
 _USER = 65534
 
@@ -63,7 +63,7 @@ class Writer:
     def __init__(self, state: State, project: Project, layout: Layout, baseline: Baseline, dockerfile: str) -> None:
         self._state, self._project, self._layout, self._baseline = state, project, layout, baseline
         inside = resources.files("lego.inject.inside")
-        settings = {"pytest_ini": layout.settings, "plugins": list(baseline.plugins), "test_limit": TEST_LIMIT}
+        settings = {"pytest_ini": layout.settings, "plugins": list(baseline.plugins), "test_limit": GRADED_TEST_LIMIT}
         shared = {
             "environment/Dockerfile": dockerfile.encode(),
             f"environment/{recipe.REPO_TAR}": recipe.pack(project.tree),

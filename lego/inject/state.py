@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -67,10 +66,3 @@ class State:
         aside.write_bytes(data)
         aside.replace(path)
         return path
-
-    def counts(self) -> Mapping[str, int]:
-        """How many candidates came to each end."""
-        found: dict[str, int] = {}
-        for decision in self.decisions.values():
-            found[decision.reason] = found.get(decision.reason, 0) + 1
-        return dict(sorted(found.items()))

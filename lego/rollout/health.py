@@ -31,7 +31,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
         "an image is gone, by somebody's prune perhaps: lego build-images makes it again",
     ),
     (
-        re.compile(r"cannot allocate memory|out of memory|oom", re.I),
+        re.compile(r"cannot allocate memory|out of memory|\boom\b", re.I),
         "the machine is out of memory: fewer at once (rollout.concurrency, verify.concurrency), or less for each"
         " (sandbox.memory)",
     ),

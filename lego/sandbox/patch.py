@@ -60,10 +60,11 @@ def _one(path: str, before: Entry | None, after: Entry | None) -> bytes:
     if b"\0" in was or b"\0" in now:
         return head + b"GIT binary patch\n" + _literal(now) + _literal(was)
     names = (b"/dev/null" if old is None else _tabbed(old_name), b"/dev/null" if new is None else _tabbed(new_name))
-    return head + b"--- %s\n+++ %s\n" % names + _hunks(was, now)
+    return head + b"--- %s\n+++ %s\n" % names + hunks(was, now)
 
 
-def _hunks(was: bytes, now: bytes) -> bytes:
+def hunks(was: bytes, now: bytes) -> bytes:
+    """What turns the bytes of one file into others, as hunks without a header; line ends are kept as they are."""
     # latin-1 gives each byte its character, so that the lines of any bytes can be compared as text.
     old, new = (_lines(side) for side in (was, now))
     rows = difflib.unified_diff(old, new, n=_CONTEXT, lineterm="")

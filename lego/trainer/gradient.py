@@ -16,7 +16,7 @@ from lego.objective.advantages import trial_scales
 from lego.objective.correction import correct
 from lego.objective.losses import Mean, entropy_bonus, gspo, reference_kl
 from lego.objective.recipes import recipe
-from lego.trainer.batch import Batch, TrainSegment, context, pack
+from lego.trainer.batch import Batch, Layout, TrainSegment, context, pack
 from lego.trainer.policy import Policy, memory_advice
 
 Progress = Callable[[int, int], None]
@@ -32,7 +32,7 @@ def score(
 ) -> list[FloatArray]:
     """Log-probs (nats) of each segment's owned ids under `policy`: one [n] float32 a segment, 0 elsewhere."""
     scored = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
-    batches = pack(segments, section.micro_batch_tokens, policy.layout(section.share_prefixes))
+    batches = pack(segments, section.micro_batch_tokens, _layout(policy, section, segments))
     shares = policy.ranks.share(batches)
     for done, (batch, counts) in enumerate(shares, start=1):
         with memory_advice(), torch.no_grad():
@@ -180,7 +180,7 @@ class Gradient:
         """This process's micro-batches; whether each has a gradient (with no advantage a segment is only scored, for
         the proof), and whether it counts (lego.trainer.ranks)."""
         everyone = pulls_alone(self.section.objective)
-        layout = self.policy.layout(self.section.share_prefixes)
+        layout = _layout(self.policy, self.section, segments)
         packed: list[tuple[Batch, bool, bool]] = []
         for learns in (True, False):
             chosen = [i for i, segment in enumerate(segments) if (everyone or bool(segment.advantage)) is learns]
@@ -188,6 +188,11 @@ class Gradient:
             for batch, counts in self.policy.ranks.share(batches):
                 packed.append((replace(batch, index=tuple(chosen[i] for i in batch.index)), learns, counts))
         return packed
+
+
+def _layout(policy: Policy, section: TrainSection, segments: Sequence[TrainSegment]) -> Layout:
+    """How batches are laid out. Recorded routes are each segment's own, so what one computes is not another's too."""
+    return policy.layout(section.share_prefixes and all(segment.routing is None for segment in segments))
 
 
 def pulls_alone(section: ObjectiveSection) -> bool:
