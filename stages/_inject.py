@@ -41,7 +41,7 @@ async def inject(
     with Podman.open(podman_settings(settings)) as podman:
         await podman.call(reaper.sweep, podman)
         async with stop_on_signals(say) as stop:
-            with progress("tasks", count * len(targets), heading=f"{count} tasks of each of {len(targets)}") as bar:
+            with progress("tasks", count * len(targets), heading=f"{count} tasks of {', '.join(targets)}") as bar:
                 for target in targets:
                     before = sum(len(one.tasks) for one in made)
 

@@ -27,3 +27,8 @@ def test_a_known_reason_names_its_cause(reason: str, said: str) -> None:
 def test_most_of_the_reasons_decide_and_unknown_ones_get_general_advice() -> None:
     assert "the engine fails" in likely_cause(["replies were lost", "no space left on device", "replies were lost"])
     assert likely_cause(["something else"]).startswith("lego try TASK")
+
+
+def test_a_room_is_no_lack_of_memory() -> None:
+    assert "out of memory" in likely_cause(["the host ran into OOM"])
+    assert "out of memory" not in likely_cause(["no room for another container"])

@@ -18,6 +18,7 @@ from lego.engine.transformers import TransformersEngine
 from lego.rundb import routing
 from lego.rundb.store import Store
 from lego.trainer.batch import TrainSegment, coverage, pack
+from lego.trainer.gradient import score
 from lego.trainer.policy import Policy
 from lego.trainer.routing import UNKNOWN, path_routing
 from lego.trainer.step import Trainer
@@ -119,6 +120,16 @@ def test_the_model_follows_what_it_is_told_and_learns_through_it(folder: Path) -
     scores[1].sum().backward()
     gradients = {name: p.grad for name, p in policy.model.named_parameters()}
     assert all(float(grad.abs().max()) > 0 for name, grad in gradients.items() if "mlp.gate.weight" in name)
+
+
+def test_equal_ids_with_other_routes_are_scored_each_by_its_own(folder: Path) -> None:
+    (own,) = asyncio.run(_converse(folder, "float32", trials=1))
+    other = replace(own, routing=np.where(own.routing < 0, -1, (own.routing + 1) % EXPERTS))
+    policy = Policy(folder)
+    together = score(policy, [own, other], 1.0, section())
+    alone = [score(policy, [segment], 1.0, section())[0] for segment in (own, other)]
+    np.testing.assert_allclose(together, alone, atol=1e-4)
+    assert np.abs(alone[0] - alone[1]).max() > 1e-3
 
 
 def test_the_balancing_loss_pulls_on_the_routers(folder: Path) -> None:
