@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,9 @@ GROWTH = 40 << 20
 
 @dataclass
 class Soaked:
-    """`struck`: faults put in. `retried`: attempts lost to them. `*_left`: what of ours is still there. `rss`: bytes
-    of the driver, early and at the end. `wrong`: what is not as it must be in the database, in words."""
+    """`struck`: faults put in. `retried`: attempts lost to them. `*_left`: what of ours is still there, processes by
+    their command. `rss`: bytes of the driver, early and at the end. `wrong`: what is not as it must be in the database,
+    in words."""
 
     trials: int = 0
     seconds: float = 0.0
@@ -53,7 +54,7 @@ class Soaked:
     containers_left: int = 0
     mounts_left: int = 0
     sockets_left: int = 0
-    processes_left: int = 0
+    processes_left: tuple[str, ...] = ()
     files_left: int = 0
     rss_early: int = 0
     rss_end: int = 0
@@ -61,8 +62,8 @@ class Soaked:
 
     @property
     def clean(self) -> bool:
-        left = (self.containers_left, self.mounts_left, self.sockets_left, self.processes_left, self.files_left)
-        return not any(left) and not self.wrong and self.solved == self.trials and self.flat
+        left = (self.containers_left, self.mounts_left, self.sockets_left, self.files_left)
+        return not any(left) and not self.processes_left and not self.wrong and self.solved == self.trials and self.flat
 
     @property
     def flat(self) -> bool:
@@ -137,7 +138,7 @@ async def soak(folder: Path, count: int, at_once: int, fault_every: int) -> Soak
 
 
 async def _soak(folder: Path, count: int, at_once: int, fault_every: int) -> Soaked:
-    out = Soaked()
+    out, before = Soaked(), _processes({}).keys()
     async with open_scene(folder) as (workshop, _):
         run, store, podman = workshop.run, workshop.run.store, workshop.podman
         run.config.rollout.concurrency = run.config.verify.concurrency = at_once
@@ -172,6 +173,7 @@ async def _soak(folder: Path, count: int, at_once: int, fault_every: int) -> Soa
         out.containers_left = len(there & disturber.boxes.keys())
     _count_rows(store, round_.id, out)
     _count_left(podman, disturber.boxes, folder, out)
+    out.processes_left = _lasting(disturber.boxes, before)
     return out
 
 
@@ -186,15 +188,32 @@ def _count_left(podman: Podman, boxes: dict[str, str], folder: Path, out: Soaked
     tag = reaper.Owner.current().tag
     out.sockets_left = sum(each.name.startswith(f"{tag}-") for each in podman.paths.sockets.iterdir())
     out.sockets_left += podman.socket.exists()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (process / "cmdline").read_bytes().decode(errors="replace")
-            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
-        except OSError:
-            continue
-        out.processes_left += int(parent) == os.getpid() or any(box in line for box in boxes)
     # torch makes a folder for its compiler's cache wherever it is imported.
     out.files_left = sum(not each.name.startswith("torchinductor") for each in (folder / "tmp").iterdir())
+
+
+def _processes(boxes: Iterable[str]) -> dict[int, str]:
+    """Our children and the processes that name one of `boxes`: id to command line."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            name, _, rest = (process / "stat").read_text().rpartition(")")
+        except OSError:
+            continue
+        if int(rest.split()[1]) == os.getpid() or any(box in line for box in boxes):
+            found[int(process.name)] = line or f"{name}), ended and not waited for"
+    return found
+
+
+def _lasting(boxes: Iterable[str], before: Container[int], patience: float = 20.0) -> tuple[str, ...]:
+    """What is there at the end of `patience` seconds: podman cleans up behind a container that is already gone."""
+    deadline = time.monotonic() + patience
+    while True:
+        left = tuple(line for pid, line in _processes(boxes).items() if pid not in before)
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.1)
 
 
 def _count_rows(store: Store, round_id: int, out: Soaked) -> None:
