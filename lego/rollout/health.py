@@ -48,6 +48,10 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
         "something removes the sockets under XDG_RUNTIME_DIR while trials run (a clean-up of old files?)",
     ),
     (
+        re.compile(r"health check of the environment", re.I),
+        "a task's own service does not come up in its sandbox: lego verify --oracle runs it without an agent",
+    ),
+    (
         re.compile(r"container vanished", re.I),
         "something else on this machine removes containers or kills them (a prune, another user's clean-up)",
     ),

@@ -20,7 +20,7 @@ from lego.proxy.session import Caps, Session, SessionSpec
 from lego.rollout.site import Site
 from lego.rundb import calls, catalogue, routing, trials
 from lego.rundb.trials import Trial
-from lego.sandbox.container import Ending, open_box
+from lego.sandbox.container import Ending, open_box, refuse_unhealthy
 from lego.sandbox.create import BoxSpec, ImageMount, Mount
 from lego.sandbox.seal import INSIDE, Seal, seal
 from lego.sandbox.submission import Submission, collect, task_roots
@@ -148,6 +148,7 @@ def _box_spec(trial: Trial, site: Site, task: Task, launch: Launch, sealed: Seal
         workspace=environment.workspace,
         run_id=site.run.config.run.name,
         trial=str(trial.id),
+        health=environment.health,
     )
 
 
@@ -157,6 +158,7 @@ def _refuse_infra(site: Site, session: Session, ending: Ending) -> None:
     summary = session.summary()
     if ending.reason == "lost":
         raise SandboxError("the container vanished while the harness ran")
+    refuse_unhealthy(ending, "the agent")
     if summary.faults and summary.fault_of != "policy":
         raise EngineError(f"{summary.faults} replies were lost: {summary.fault}", fault=summary.fault_of or "infra")
     if not summary.heard and not summary.faults and not set(summary.rejected) - _UNHEARD:

@@ -24,6 +24,7 @@ from lego.errors import SandboxError
 from lego.sandbox import reaper
 from lego.sandbox.cgroup import Cgroup
 from lego.sandbox.create import BoxSpec, create_body
+from lego.sandbox.health import Gate
 from lego.sandbox.layers import Changes, ChangesJob, Entry
 from lego.sandbox.logs import LogTail, OnOutput
 from lego.sandbox.podman import Podman, run_podman
@@ -32,7 +33,7 @@ from lego.sandbox.rootfs import Job, LayJob, ReadJob, perform
 from lego.sandbox.watch import disk_use, exit_watch, note_group
 from lego.tasks.task import File
 
-Reason = Literal["exit", "timeout", "stopped", "oom", "disk", "lost"]
+Reason = Literal["exit", "timeout", "stopped", "oom", "disk", "lost", "unhealthy"]
 _TICK_FIRST, _TICK_LAST = 0.01, 0.1
 _DISK_EVERY = 0.25
 _KILLED = 137
@@ -44,7 +45,8 @@ class Ending:
     """How a box's command ended. `rc` is None when it is not known; `seconds` is wall clock from start to end.
 
     `reason`: exit, by itself; timeout, the clock ran out; stopped, the caller's event; oom, the kernel killed it for
-    memory; disk, it wrote more than its limit; lost, the container vanished, which only the host can do.
+    memory; disk, it wrote more than its limit; lost, the container vanished, which only the host can do; unhealthy, its
+    health check was never good, so that the command did not begin (stdout is what the check and the service said).
     `evidence`: what the host saw (oom_kills, pids_refused, disk_bytes, output_dropped).
     """
 
@@ -54,6 +56,16 @@ class Ending:
     stderr: bytes
     seconds: float
     evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+def refuse_unhealthy(ending: Ending, where: str) -> None:
+    """Raises SandboxError (fault infra) where a health check kept a command from beginning."""
+    if ending.reason == "unhealthy":
+        words = " ".join((ending.stdout + ending.stderr)[-300:].decode(errors="replace").split())
+        raise SandboxError(
+            f"the health check of the environment failed before {where} began: {words or 'without a word'}",
+            hint="the task's environment.healthcheck says what must answer; lego verify --oracle runs it by itself",
+        )
 
 
 class Box:
@@ -103,13 +115,15 @@ class Box:
         """
         if self._creating is not None:
             raise SandboxError("a box runs one command; open another box for another")
-        started = asyncio.ensure_future(self.podman.call(self._start, list(argv), env or {}, user, stdin))
+        gate = await self.podman.call(self._gate)
+        command = gate.argv(argv) if gate else list(argv)
+        started = asyncio.ensure_future(self.podman.call(self._start, command, env or {}, user, stdin))
         self._creating = started
         await asyncio.shield(started)
         if clock is not None:
             clock.restart()
         try:
-            return await self._watch(clock, stop, on_output, output_limit)
+            return await self._watch(clock, stop, on_output, output_limit, gate)
         finally:
             self.ended = True
 
@@ -191,6 +205,10 @@ class Box:
         except OSError as error:
             raise SandboxError(f"files cannot be laid into {spec.image}: {error}") from error
 
+    def _gate(self) -> Gate | None:
+        check = self.spec.health
+        return Gate(check, self.podman.image(self.spec.image).entrypoint) if check else None
+
     def _kill(self) -> None:
         params = {"signal": "SIGKILL"}
         try:
@@ -215,17 +233,24 @@ class Box:
     # --- watching ----------------------------------------------------------------------------------------------
 
     async def _watch(
-        self, clock: TrialClock | None, stop: asyncio.Event | None, on_output: OnOutput | None, output_limit: int
+        self,
+        clock: TrialClock | None,
+        stop: asyncio.Event | None,
+        on_output: OnOutput | None,
+        output_limit: int,
+        gate: Gate | None,
     ) -> Ending:
         begun = time.monotonic()
-        log = LogTail(self._userdata(self.podman.paths.graph) / "ctr.log", output_limit, on_output)
+        log = LogTail(self._userdata(self.podman.paths.graph) / "ctr.log", output_limit, on_output, gate)
         pid = self._pid()
         group = Cgroup.of_container(self._id, pid)
         evidence: dict[str, Any] = {}
         killed: Reason | None = None
         ask_at = over_at = 0.0
         tick, disk_at = _TICK_FIRST, begun + _DISK_EVERY
-        with exit_watch(pid) as gone:
+        with exit_watch(pid) as gone, contextlib.ExitStack() as waiting:
+            if gate is not None and clock is not None:
+                waiting.enter_context(clock.pause())
             stopping = asyncio.ensure_future(stop.wait()) if stop is not None else None
             try:
                 while not self._exit_file().exists():
@@ -237,6 +262,11 @@ class Box:
                     tick = 0.002 if gone.done() else min(tick * 1.5, _TICK_LAST)
                     note_group(group, evidence)
                     log.poll()
+                    if gate is None or gate.passed:
+                        waiting.close()
+                    elif killed is None and time.monotonic() > begun + gate.limit:
+                        killed = "unhealthy"
+                        await self.podman.call(self._kill)
                     if killed is None:
                         if stopping is not None and stopping.done():
                             killed = "stopped"
@@ -276,7 +306,10 @@ class Box:
         reason: Reason = killed or ("lost" if rc is None else "exit")
         if reason == "exit" and rc == _KILLED and evidence.get("oom_kills"):
             reason = "oom"
-        return Ending(rc, reason, log.output("stdout"), log.output("stderr"), time.monotonic() - begun, evidence)
+        stdout = log.output("stdout")
+        if gate is not None and not gate.passed and reason not in ("lost", "stopped"):
+            reason, stdout = "unhealthy", gate.said
+        return Ending(rc, reason, stdout, log.output("stderr"), time.monotonic() - begun, evidence)
 
     async def _told_by_podman(self) -> int | None:
         """The exit code of a container that was killed by neither us nor the kernel, None if it is gone.

@@ -13,7 +13,7 @@ from typing import Any
 from lego.sandbox import reaper
 from lego.sandbox.podman import Podman
 from lego.sandbox.probe import MAP_SIZE, MAP_START
-from lego.tasks.task import File
+from lego.tasks.task import File, Healthcheck
 
 _LOG_SIZE = 64 << 20
 _SHM_SIZE = 64 << 20
@@ -52,7 +52,7 @@ class BoxSpec:
 
     `workspace`: absolute paths laid over the image at start. `user`, `workdir` empty mean the image's own.
     `run_id`, `trial` and `labels` let a person, and the reaper, tell containers apart. `capabilities`: what root may
-    do inside; none for an agent.
+    do inside; none for an agent. `health`: what must be good before the command begins.
     """
 
     image: str
@@ -67,6 +67,7 @@ class BoxSpec:
     run_id: str = ""
     trial: str = ""
     capabilities: Sequence[str] = ()
+    health: Healthcheck | None = None
 
 
 def create_body(

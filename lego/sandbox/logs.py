@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from lego.sandbox.health import Gate
+
 Stream = Literal["stdout", "stderr"]
 OnOutput = Callable[[Stream, bytes], None]
 _CHUNK = 1 << 20
@@ -18,8 +20,10 @@ _CHUNK = 1 << 20
 class LogTail:
     """Keeps at most `limit` bytes of each stream: its first half and its last half. `dropped` counts the rest."""
 
-    def __init__(self, path: Path, limit: int, on_output: OnOutput | None = None) -> None:
+    def __init__(self, path: Path, limit: int, on_output: OnOutput | None = None, gate: Gate | None = None) -> None:
+        """`gate`: standard output before it has passed is the gate's own."""
         self._path = path
+        self._gate = gate
         self._half = max(limit // 2, 1)
         self._on_output = on_output
         self._offset = 0
@@ -59,8 +63,11 @@ class LogTail:
                 stream: Stream = "stdout" if fields[1] == b"stdout" else "stderr"
                 pieces[stream].append(fields[3] + (b"" if fields[2] == b"P" else b"\n"))
         for stream, parts in pieces.items():
-            if parts:
-                self._keep(stream, b"".join(parts))
+            content = b"".join(parts)
+            if self._gate is not None and stream == "stdout":
+                content = self._gate.take(content)
+            if content:
+                self._keep(stream, content)
 
     def _keep(self, stream: Stream, content: bytes) -> None:
         if self._on_output is not None:

@@ -79,6 +79,7 @@ class ImageInfo:
     workdir: str
     user: str
     env: Mapping[str, str]
+    entrypoint: tuple[str, ...] = ()
 
 
 class Podman:
@@ -208,7 +209,9 @@ class Podman:
         body = response.json()
         config = body.get("Config") or {}
         env = dict(pair.partition("=")[::2] for pair in config.get("Env") or ())
-        info = ImageInfo(body["Id"], config.get("WorkingDir") or "/", config.get("User") or body.get("User") or "", env)
+        user = config.get("User") or body.get("User") or ""
+        entrypoint = tuple(config.get("Entrypoint") or ())
+        info = ImageInfo(body["Id"], config.get("WorkingDir") or "/", user, env, entrypoint)
         self._images[name] = info
         return info
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lego.errors import TaskError
-from lego.tasks import overlay
+from lego.tasks import harbor_toml, overlay
 from lego.tasks.harbor_files import read_tree
 from lego.tasks.harbor_toml import Artifact, LegoMetadata, TaskToml, in_words
-from lego.tasks.task import DEFAULT_PROTECTED, DemoStep, Environment, Grading, Task, Tree
+from lego.tasks.task import DEFAULT_PROTECTED, DemoStep, Environment, Grading, Healthcheck, Task, Tree
 
 _CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -154,6 +154,20 @@ def _environment(folder: Path, toml: TaskToml, lego: LegoMetadata, host_env: Map
         memory_mb=env.memory_mb,
         storage_mb=env.storage_mb,
         build_timeout=env.build_timeout_sec,
+        health=_health(env.healthcheck),
+    )
+
+
+def _health(check: harbor_toml.Healthcheck | None) -> Healthcheck | None:
+    if check is None:
+        return None
+    return Healthcheck(
+        command=check.command,
+        interval=check.interval_sec,
+        timeout=check.timeout_sec,
+        start_period=check.start_period_sec,
+        start_interval=check.start_interval_sec,
+        retries=check.retries,
     )
 
 

@@ -168,7 +168,6 @@ class Environment(_Network):
             "tpu": self.tpu is not None,
             "mcp_servers": bool(self.mcp_servers),
             "skills_dir": bool(self.skills_dir),
-            "healthcheck": self.healthcheck is not None,
         }
         yield from (f"{name}.{what}" for what, present in asked.items() if present)
 

@@ -39,13 +39,27 @@ DEFAULT_PROTECTED = (
 
 
 @dataclass(frozen=True)
+class Healthcheck:
+    """A command of the environment's that must exit 0 before work begins. All times are in seconds. In the
+    `start_period` a failure does not count, and the command is asked every `start_interval`; after that `retries`
+    failures in a row, `interval` apart, are too many. `timeout` bounds one run of it."""
+
+    command: str
+    interval: float = 5.0
+    timeout: float = 30.0
+    start_period: float = 0.0
+    start_interval: float = 5.0
+    retries: int = 3
+
+
+@dataclass(frozen=True)
 class Environment:
     """Where the agent works.
 
     `image` names a prebuilt image; otherwise `context` holds a Dockerfile and what it copies. `workspace` is laid
     over the image when a container starts (absolute paths), so that many generated tasks share one image; it is
     part of the pristine state. `workdir` empty means the image's own. `roots` are the absolute paths whose changes
-    are the submission; empty means the workdir.
+    are the submission; empty means the workdir. With a `health` check the image's own ENTRYPOINT is started, too.
     """
 
     context: Tree = field(default_factory=dict)
@@ -58,6 +72,7 @@ class Environment:
     memory_mb: int | None = None
     storage_mb: int | None = None
     build_timeout: float = 600.0
+    health: Healthcheck | None = None
 
 
 @dataclass(frozen=True)
@@ -152,9 +167,11 @@ class Task:
             "solution_env": dict(self.solution_env),
             "protected": list(self.protected),
         }
-        # Tasks graded as Harbor does are the same tasks as before there was any other way.
+        # What came to be known later does not change the digest of tasks that say nothing of it.
         if self.grading != Grading():
             decisive["grading"] = asdict(self.grading)
+        if env.health is not None:
+            decisive["health"] = asdict(env.health)
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 

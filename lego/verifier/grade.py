@@ -13,7 +13,7 @@ from typing import Any
 
 from lego.clock import TrialClock
 from lego.errors import SandboxError, VerifierError
-from lego.sandbox.container import Ending, open_box
+from lego.sandbox.container import Ending, open_box, refuse_unhealthy
 from lego.sandbox.create import BoxSpec, Limits
 from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
@@ -147,6 +147,7 @@ class _Bench:
             ending = await box.run(
                 ["/solution/solve.sh"], env=env, clock=TrialClock(max(self._timeout, task.agent_timeout or 0))
             )
+            refuse_unhealthy(ending, "the solution")
             if ending.reason != "exit":
                 raise VerifierError(
                     f"the solution of task {task.id} did not end by itself: {ending.reason}",
@@ -187,6 +188,9 @@ class _Bench:
         if reward.parts:
             detail["parts"] = dict(reward.parts)
         log = (files[TEST_LOG] or ending.stdout + ending.stderr)[:_LOG_CAP]
+        if ending.reason == "unhealthy":
+            words = " ".join(ending.stdout[-300:].decode(errors="replace").split())
+            return _Run(None, f"the health check failed before the tests began: {words}", ending, log, seen, detail)
         # A hang is no verdict, even if some reward was written before it: the tests were not done.
         if ending.reason != "exit":
             return _Run(None, f"the tests did not end by themselves: {ending.reason}", ending, log, seen, detail)
@@ -204,11 +208,13 @@ class _Bench:
         return Submission(task_roots(self._podman, self._task, self._image))
 
     async def control(self) -> str | None:
-        """Why the same tests give no reward now on what is known to be sound; None where they do."""
+        """Why the same tests give no reward now on what is known to be sound; None where they do. Raises SandboxError
+        where its health check fails as well."""
         try:
             run = await self.tests(await self.gold() if self._task.solution else self.nothing())
         except VerifierError as error:
             return error.message
+        refuse_unhealthy(run.ending, "the tests")
         return run.why if run.reward is None else None
 
     async def gold_seen(self) -> Seen | None:
@@ -234,6 +240,7 @@ class _Bench:
             trial=self._trial,
             labels={"lego.kind": kind},
             capabilities=capabilities,
+            health=environment.health,
         )
 
 

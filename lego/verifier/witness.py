@@ -21,11 +21,15 @@ _FOLDER = "/opt/lego-witness"
 _PLUGIN = Path(__file__).with_name("witness_plugin.py")
 _LEFT = 8
 # Only what every /bin/sh has built in: the image may hold nothing else. A zombie is no process that was left.
-_SCRIPT = """"$1" > "$2" 2>&1
+# Nor is one that was there before: the environment's own service.
+_SCRIPT = """before=
+for p in /proc/[0-9]*; do before="$before $p "; done
+"$1" > "$2" 2>&1
 rc=$?
 printf '%s ended %s\\n' "$3" "$rc"
 for p in /proc/[0-9]*; do
-  if [ "$p" != /proc/1 ] && [ "$p" != "/proc/$$" ] && read -r line < "$p/stat"; then
+  case "$before" in *" $p "*) continue ;; esac
+  if read -r line < "$p/stat"; then
     case "$line" in
       *') Z '*) ;;
       *) printf '%s left %s\\n' "$3" "$line" ;;

@@ -4,7 +4,7 @@ import pytest
 
 from lego.errors import TaskError
 from lego.tasks.harbor import find, load
-from lego.tasks.task import DEFAULT_PROTECTED
+from lego.tasks.task import DEFAULT_PROTECTED, Healthcheck
 
 TOML = 'schema_version = "1.4"\n[task]\nname = "org/one"\n[agent]\ntimeout_sec = 90\nuser = 1000\n'
 
@@ -54,6 +54,13 @@ def test_all_parts_are_read(folder):
     assert task.digest == task.content_digest() and len(task.digest) == 64
 
 
+def test_a_healthcheck_is_read_with_the_formats_defaults(folder):
+    plain = load(folder)
+    task = load(add(folder, "[environment.healthcheck]\ncommand = 'true'\nretries = 2\nstart_period_sec = 1.5\n"))
+    assert task.environment.health == Healthcheck("true", 5.0, 30.0, 1.5, 5.0, 2)
+    assert plain.environment.health is None and plain.digest != task.digest
+
+
 def test_solution_is_the_demonstration_where_it_stands_alone(folder):
     assert [step.command for step in load(folder).demonstration] == ["ls -A", "sed -i s/1/2/ app.py"]
     (folder / "solution/solve.sh").write_text("patch < /solution/fix.patch\n")
@@ -68,7 +75,6 @@ UNSUPPORTED = {
     "[environment.tpu]\ntype = 'v6e'\ntopology = '2x2'\n": "environment.tpu",
     "[[environment.mcp_servers]]\nname = 'x'\nurl = 'http://x'\n": "environment.mcp_servers",
     "[environment]\nskills_dir = '/skills'\n": "environment.skills_dir",
-    "[environment.healthcheck]\ncommand = 'true'\n": "environment.healthcheck",
     "[verifier]\nenvironment_mode = 'separate'\n": "verifier.environment_mode",
     "[verifier.environment]\ncpus = 1\n": "verifier.environment",
     "[[verifier.collect]]\ncommand = 'true'\n": "verifier.collect",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from lego.sandbox.layers import Entry
 from lego.sandbox.submission import Submission
-from lego.tasks.task import Environment, File, Task
+from lego.tasks.task import Environment, File, Healthcheck, Task
 
 GOOD_TEST = "if grep -q fixed /app/code.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt"
 
@@ -21,6 +22,10 @@ def shell_task(test: str = GOOD_TEST, solve: str | None = "echo fixed > code.txt
         solution={} if solve is None else {"solve.sh": File(f"#!/bin/sh\n{solve}\n".encode())},
         **{"verifier_timeout": 60.0, **more},
     )
+
+
+def with_health(task: Task, health: Healthcheck) -> Task:
+    return replace(task, environment=replace(task.environment, health=health))
 
 
 def written(**files: bytes) -> Submission:

@@ -4,10 +4,11 @@ import pytest
 
 from lego.errors import VerifierError
 from lego.sandbox.podman import Podman
+from lego.tasks.task import Healthcheck
 from lego.verifier.grade import Candidate, Nothing, Oracle, verify
 from lego.verifier.verdict import Verdict
 from tests.sandbox.running import SMALL
-from tests.verifier.shell_tasks import GOOD_TEST, shell_task, written
+from tests.verifier.shell_tasks import GOOD_TEST, shell_task, with_health, written
 
 pytestmark = pytest.mark.podman
 
@@ -123,3 +124,27 @@ async def test_the_tests_environment_and_no_network(podman: Podman, busybox: str
     verdict = await verify(podman, shell_task(test, verifier_env={"A": "b c"}), busybox, Nothing(), SMALL)
     words = verdict.log.decode().splitlines()
     assert "A=b c" in words and any(word.startswith("PYTHONPYCACHEPREFIX=/") for word in words) and words[-1] == "lo"
+
+
+async def test_a_service_that_only_the_submission_keeps_from_answering_is_its_own_doing(
+    podman: Podman, busybox: str
+) -> None:
+    health = Healthcheck("echo said; ! grep -q broken-service code.txt", interval=0.0, retries=1)
+    task = with_health(shell_task(), health)
+    assert _said(await verify(podman, task, busybox, FIXED, SMALL)) == ("passed", 1.0)
+    verdict = await verify(podman, task, busybox, written(code_txt=b"broken-service"), SMALL)
+    assert _said(verdict) == ("broken", 0.0) and "health check failed" in verdict.detail["reason"]
+
+
+@pytest.mark.parametrize("solve", ["echo fixed > code.txt", None])
+async def test_a_service_that_never_answers_is_infrastructure(podman: Podman, busybox: str, solve: str | None) -> None:
+    task = with_health(shell_task(solve=solve), Healthcheck("echo refused; false", interval=0.0, retries=1))
+    verdict = await verify(podman, task, busybox, FIXED, SMALL)
+    assert _said(verdict) == ("error", None) and verdict.detail["fault"] == "infra"
+    assert "health check" in verdict.detail["reason"] and "refused" in verdict.detail["reason"]
+
+
+async def test_the_environments_own_service_is_nothing_the_tests_left(podman: Podman, busybox: str) -> None:
+    health = Healthcheck("sleep 1000 > /dev/null 2>&1 & true")
+    verdict = await verify(podman, with_health(shell_task(), health), busybox, FIXED, SMALL)
+    assert _said(verdict) == ("passed", 1.0) and verdict.detail["seen"]["left"] == ()
