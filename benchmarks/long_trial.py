@@ -19,14 +19,14 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import uvloop
 from aiohttp import web
 
 from benchmarks.measure import Measure
-from lego.engine.base import EngineStats, FloatArray, GenerationRequest, IntArray, PolicyRef, Sampled
+from benchmarks.stand_in import StandIn
+from lego.engine.base import GenerationRequest, Sampled
 from lego.proxy.app import MAX_BODY, Proxy
 from lego.proxy.session import Caps, Session, SessionSpec
 from lego.trainer.tiny import make_tiny
@@ -44,11 +44,8 @@ TOOLS = [
 LINE = "src/window.py:{n}: def total(items, n): while i <= n: s += items[i]\n"
 
 
-class CallingEngine:
+class CallingEngine(StandIn):
     """Answers every request at once with one and the same tool call."""
-
-    sampler: Literal["policy", "script"] = "policy"
-    policy_version = 0
 
     def __init__(self, rendering: Rendering) -> None:
         special = rendering.tokenizer.convert_tokens_to_ids
@@ -58,21 +55,6 @@ class CallingEngine:
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Sampled]:
         yield Sampled(self._reply, [-0.1] * len(self._reply), "stop")
-
-    async def score(self, ids: IntArray, start: int, temperature: float = 1.0) -> FloatArray:
-        return np.full(len(ids) - start, -0.1, np.float32)
-
-    async def load(self, policy: PolicyRef) -> None:
-        pass
-
-    def end_session(self, session: str) -> None:
-        pass
-
-    def stats(self) -> EngineStats:
-        return EngineStats()
-
-    async def close(self) -> None:
-        pass
 
 
 class Connection:

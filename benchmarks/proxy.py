@@ -23,13 +23,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import uvloop
 
 from benchmarks.measure import Measure
-from lego.engine.base import EngineStats, FloatArray, GenerationRequest, IntArray, PolicyRef, Sampled, Sampling
+from benchmarks.stand_in import StandIn
+from lego.engine.base import GenerationRequest, Sampled, Sampling
 from lego.proxy.app import Proxy
 from lego.proxy.session import Caps, SessionSpec
 from lego.trajectory.render import Rendering, open_rendering
@@ -40,11 +41,8 @@ CLIENTS, REPEATS = 64, 3
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class PacedEngine:
+class PacedEngine(StandIn):
     """Plays `PIECES` pieces; a prompt with `[i=20]` near its end gets them PACE seconds apart."""
-
-    sampler: Literal["policy", "script"] = "policy"
-    policy_version = 0
 
     def __init__(self, rendering: Rendering) -> None:
         encode = rendering.tokenizer.encode
@@ -59,21 +57,6 @@ class PacedEngine:
             if paced:
                 await asyncio.sleep(max(0.0, begun + (number + 1) * PACE - time.monotonic()))
             yield Sampled(piece, [-0.1] * len(piece), "stop" if number == PIECES - 1 else None)
-
-    async def score(self, ids: IntArray, start: int, temperature: float = 1.0) -> FloatArray:
-        return np.full(len(ids) - start, -0.1, np.float32)
-
-    async def load(self, policy: PolicyRef) -> None:
-        pass
-
-    def end_session(self, session: str) -> None:
-        pass
-
-    def stats(self) -> EngineStats:
-        return EngineStats()
-
-    async def close(self) -> None:
-        pass
 
 
 def rendering_of(folder: str) -> Rendering:
