@@ -98,7 +98,7 @@ async def _check(folder: Path, config: Config, harnesses: Sequence[str], scenari
 
 async def _images(bench: Bench, harnesses: Sequence[str]) -> list[ImageResult]:
     from lego.harness.spec import HarnessSpec, load_spec
-    from stages._round import build_with_progress
+    from stages._building import build_with_progress
 
     specs: list[HarnessSpec] = []
     for harness in harnesses:

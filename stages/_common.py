@@ -117,20 +117,21 @@ def progress(
     *,
     heading: str = "",
     passing: bool = False,
+    plain: bool = False,
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Progress]:
-    """A bar on a terminal; elsewhere plain lines: one at the start, one each ten seconds in which something moved,
-    and one at the end. `total` None means not known yet. A `passing` one leaves nothing behind at its end.
+    """A bar on a terminal; elsewhere, or if `plain`, lines: one at the start, one each ten seconds in which something
+    moved, and one at the end. `total` None means not known yet. A `passing` one leaves nothing behind at its end.
     """
     out = stream or sys.stderr
     if heading:
         print(heading, file=out, flush=True)
-    if not out.isatty():
-        plain = _Plain(title, total, out, clock)
-        yield plain
+    if plain or not out.isatty():
+        lines = _Plain(title, total, out, clock)
+        yield lines
         if not passing:
-            plain.close()
+            lines.close()
     else:
         with _bar(title, total, out, passing) as bar:
             yield bar

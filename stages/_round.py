@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 
 import click
 
 from lego.errors import ImageError
-from lego.images.build import ImageEvent, ImageResult, OnEvent
 from lego.rollout.site import Workshop
 from lego.rollout.stopping import Stop
 from lego.rollout.work import run_trials, run_verifications
 from lego.rundb import rounds, trials
 from lego.rundb.rounds import Round
 from lego.rundb.summary import RoundSummary, summarise
+from stages._building import build_with_progress
 from stages._common import Progress, progress
 
 
@@ -45,30 +45,6 @@ async def ready_images(workshop: Workshop, round_: Round, stop: Stop) -> None:
             raise ImageError(
                 f"the {result.kind} image {result.name} failed: {result.reason}", hint=f"log: {result.log_path}"
             )
-
-
-async def build_with_progress(
-    build: Callable[[OnEvent], Coroutine[None, None, list[ImageResult]]],
-) -> list[ImageResult]:
-    with progress("images", passing=True) as bar:
-        done: list[ImageResult] = []
-        working: list[str] = []
-
-        def on_event(event: ImageEvent) -> None:
-            if event.result is None:
-                working.append(event.job.name)
-            else:
-                result = event.result
-                done.append(result)
-                working.remove(event.job.name)
-                if result.status == "failed":
-                    bar.log(f" {result.kind} image {result.name} failed: {result.reason}")
-                    bar.log(f"   log: {result.log_path}")
-            bar.update(len(done), note=", ".join(working[:2]))
-
-        results = await build(on_event)
-        bar.update(len(done), total=len(done))
-        return results
 
 
 async def run_round(

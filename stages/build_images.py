@@ -24,7 +24,7 @@ def command(loaded: Loaded, as_json: bool) -> None:
 
     An image that fails does not stop the others; the exit code is 1 if any failed, and each one's log is named.
     """
-    results = uvloop.run(_build(loaded))
+    results = uvloop.run(_build(loaded, plain=as_json))
     failed = [result for result in results if result.status == "failed"]
     if as_json:
         print_json([asdict(result) | {"log_path": str(result.log_path)} for result in results])
@@ -39,15 +39,15 @@ def command(loaded: Loaded, as_json: bool) -> None:
         )
 
 
-async def _build(loaded: Loaded) -> Sequence[ImageResult]:
+async def _build(loaded: Loaded, plain: bool) -> Sequence[ImageResult]:
     from lego.rollout.run import open_run
     from lego.rollout.site import open_workshop
-    from stages._round import build_with_progress
+    from stages._building import build_with_progress
 
     run = open_run(loaded)
     tasks, specs = list(run.tasks.values()), list(run.specs.values())
     async with open_workshop(run) as workshop:
-        return await build_with_progress(lambda on_event: workshop.build_images(tasks, specs, on_event))
+        return await build_with_progress(lambda on_event: workshop.build_images(tasks, specs, on_event), plain=plain)
 
 
 def line(result: ImageResult) -> str:

@@ -49,7 +49,7 @@ async def _verify(loaded: Loaded, as_json: bool) -> None:
 async def check_oracle(loaded: Loaded, as_json: bool) -> None:
     """Every task, twice: empty must fail, gold must pass. Raises GateError naming the tasks where they do not."""
     from lego.rollout.baselines import check_tasks
-    from stages._round import build_with_progress
+    from stages._building import build_with_progress
     from stages._run import at_work
 
     bad = []

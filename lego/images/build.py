@@ -77,15 +77,23 @@ class ImageResult:
     fault: Fault = "infra"
 
 
+Stage = Literal["look", "wait", "build", "end"]
+
+
 @dataclass(frozen=True)
 class ImageEvent:
-    """An image's build began (`result` None) or came to its end."""
+    """One of `of` images is looked for, waited for (another process builds it), being built (its log grows), or came
+    to its end, with its `result`."""
 
     job: ImageJob
+    stage: Stage
+    of: int
+    log_path: Path
     result: ImageResult | None = None
 
 
 OnEvent = Callable[[ImageEvent], None]
+_Tell = Callable[[Stage, ImageResult | None], None]
 
 
 def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSection) -> list[ImageJob]:
@@ -145,7 +153,16 @@ class Builder:
         self._sizes = await self.podman.call(self.shelf.sizes)
         bases = [job for job in jobs if job.kind == "base"]
         others = [job for job in jobs if job.kind != "base"]
-        results = {id(job): await self._one(job, on_event) for job in bases}
+
+        async def one(job: ImageJob) -> ImageResult:
+            path = self._log_path(job)
+
+            def tell(stage: Stage, result: ImageResult | None) -> None:
+                on_event(ImageEvent(job, stage, len(jobs), path, result))
+
+            return await self._one(job, tell)
+
+        results = {id(job): await one(job) for job in bases}
         broken = {result.tag: result.reason for result in results.values() if result.status == "failed"}
         gate = asyncio.Semaphore(max(1, self.section.parallel))
 
@@ -153,23 +170,26 @@ class Builder:
             why = broken.get(job.recipe.base) if job.recipe is not None else None
             told = job if why is None else replace(job, problem=f"its base image failed: {why}")
             async with gate:
-                results[id(job)] = await self._one(told, on_event)
+                results[id(job)] = await one(told)
 
         async with asyncio.TaskGroup() as group:
             for job in others:
                 group.create_task(guarded(job))
         return [results[id(job)] for job in jobs]
 
-    async def _one(self, job: ImageJob, on_event: OnEvent) -> ImageResult:
+    def _log_path(self, job: ImageJob) -> Path:
+        return self.log_dir / f"{job.kind}-{job.key[:20]}.log"
+
+    async def _one(self, job: ImageJob, tell: _Tell) -> ImageResult:
         started = time.monotonic()
-        log_path = self.log_dir / f"{job.kind}-{job.key[:20]}.log"
-        on_event(ImageEvent(job))
+        log_path = self._log_path(job)
+        tell("look", None)
         status: Status = "failed"
         reason, size = job.problem, 0
         fault: Fault = "task" if job.kind == "task" else "infra"
         if not reason:
             try:
-                status, size = await self._ensure(job, log_path)
+                status, size = await self._ensure(job, log_path, tell)
             except LegoError as error:
                 reason = error.message
                 fault = error.fault if isinstance(error, SandboxError | NetworkFailed) else fault
@@ -183,14 +203,14 @@ class Builder:
         result = ImageResult(
             job.key, job.tag, job.kind, job.name, status, log_path, time.monotonic() - started, size, reason, fault
         )
-        on_event(ImageEvent(job, result))
+        tell("end", result)
         return result
 
-    async def _ensure(self, job: ImageJob, log_path: Path) -> tuple[Status, int]:
+    async def _ensure(self, job: ImageJob, log_path: Path, tell: _Tell) -> tuple[Status, int]:
         if job.tag in self._sizes and (size := await self._ready(job)):
             self.shelf.used(job.tag)
             return "cached", size
-        async with self._lock(job.key):
+        async with self._lock(job.key, lambda: tell("wait", None)):
             self._sizes.pop(job.tag, None)
             if size := await self._ready(job):
                 self.shelf.used(job.tag)
@@ -198,6 +218,7 @@ class Builder:
             self.podman.check_disk()
             self.shelf.check_quota(parse_size(self.section.quota) if self.section.quota else 0)
             with log_path.open("wb") as log:
+                tell("build", None)
                 await self._with_patience(job, log)
         self.shelf.used(job.tag)
         return "built", await self._size(job.tag) or 0
@@ -216,7 +237,7 @@ class Builder:
                     raise
                 if pause is None:
                     raise NetworkFailed(f"the network failed {len(_PAUSES) + 1} times: {error.message}") from error
-                log.write(f"lego: the network failed; again in {pause:g} s\n".encode())
+                _note(log, f"the network failed; again in {pause:g} s")
                 await asyncio.sleep(pause)
 
     async def _make(self, job: ImageJob, log: IO[bytes]) -> None:
@@ -277,6 +298,7 @@ class Builder:
             )
         try:
             if job.kind == "task":
+                _note(log, "looking into the image")
                 record = await self._inspect(unproven)
                 self._accept(record, job)
                 self._keep(record, job)
@@ -344,7 +366,7 @@ class Builder:
         await run_logged(argv, self.podman.env, log)
 
     @contextlib.asynccontextmanager
-    async def _lock(self, key: str) -> AsyncIterator[None]:
+    async def _lock(self, key: str, on_wait: Callable[[], None]) -> AsyncIterator[None]:
         """One builder of one image at a time among all processes; the lock dies with its process."""
         with (self._records / f"{key}.lock").open("w") as handle:
             while True:
@@ -352,8 +374,14 @@ class Builder:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
+                    on_wait()
                     await asyncio.sleep(0.2)
             yield
+
+
+def _note(log: IO[bytes], text: str) -> None:
+    log.write(f"lego: {text}\n".encode())
+    log.flush()
 
 
 def write_tree(tree: Tree, folder: Path) -> None:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import IO
 
 from lego.errors import ImageError
+from lego.plain import one_line
 from lego.processes import descendants
 
 _PATIENCE = 5.0
 _TAIL = 16 << 10
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 # As resolvers, apt, pip, npm, git, curl and podman word it. Said near the end of a failed command's output it means
 # that the same command may well pass a moment later.
@@ -51,15 +53,12 @@ async def run_logged(argv: Sequence[str], env: Mapping[str, str], log: IO[bytes]
         await _end(process)
         raise
     if code != 0:
-        raise ImageError(_last_line(Path(log.name), began) or f"{argv[0]} ended with exit code {code}")
+        raise ImageError(last_line(Path(log.name), began) or f"{argv[0]} ended with exit code {code}")
 
 
 def network_failed(log: Path, began: int) -> bool:
     """Whether what stands in the log from byte `began` on ends in the words of a network that fails for a moment."""
-    with log.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(began, size - _TAIL))
-        return _HICCUP.search(file.read()) is not None
+    return _HICCUP.search(_tail(log, began)) is not None
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -76,9 +75,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _last_line(path: Path, began: int) -> str:
-    """The last line a command wrote, without colour codes."""
-    with path.open("rb") as log:
-        log.seek(began)
-        lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1][:500] if lines else ""
+def last_line(log: Path, began: int = 0) -> str:
+    """The last line that says something after byte `began` of a log, safe to show; "" where there is none."""
+    lines = _COLOURS.sub("", _tail(log, began).decode(errors="replace")).splitlines()
+    return next(filter(None, map(one_line, reversed(lines))), "")[:500]
+
+
+def _tail(log: Path, began: int) -> bytes:
+    with log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(began, size - _TAIL))
+        return file.read()
