@@ -15,9 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measure import Measure
+from benchmarks.scene import base_image
 from lego.config.schema import ImagesSection
-from lego.images.build import Builder, ensure_base, plan, write_tree
+from lego.images.build import Builder
+from lego.images.plan import plan
 from lego.images.recipes import task_tag
+from lego.images.scratch import write_tree
 from lego.sandbox.podman import Podman
 from lego.tasks.task import Environment, File, Task
 
@@ -34,7 +37,7 @@ async def _run() -> list[Measure]:
     section = ImagesSection()
     with tempfile.TemporaryDirectory() as name, Podman.open() as podman:
         folder = Path(name)
-        base = await ensure_base(podman, section, folder / "logs")
+        base = await base_image(podman, folder)
         tasks = [_task(base, number) for number in range(COUNT)]
         peers = [_task(base, number) for number in range(COUNT)]
         many = [_task(base, number, light=True) for number in range(UNCHANGED)]

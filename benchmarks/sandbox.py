@@ -16,8 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import Measure, interleaved
-from lego.config.schema import ImagesSection
-from lego.images.build import Builder, plan
+from benchmarks.scene import base_image
 from lego.sandbox.container import open_box
 from lego.sandbox.create import BoxSpec, Limits
 from lego.sandbox.podman import Podman
@@ -109,15 +108,6 @@ async def rate(work: Work, width: int, podman: Podman) -> float:
     await asyncio.gather(*(work() for _ in range(width)))
     await podman.drain()
     return width / (time.perf_counter() - begun)
-
-
-async def base_image(podman: Podman, folder: Path) -> str:
-    """The tag of the base image, built if need be."""
-    section = ImagesSection()
-    (base,) = await Builder(podman, section, folder / "logs").build(plan([], [], section))
-    if base.status == "failed":
-        raise RuntimeError(f"the base image failed: {base.reason}, see {base.log_path}")
-    return base.tag
 
 
 def run() -> list[Measure]:

@@ -9,6 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from lego.config.load import load
+from lego.config.schema import ImagesSection
+from lego.errors import ImageError
+from lego.images.build import Builder
+from lego.images.plan import plan
 from lego.rollout.run import open_run
 from lego.rollout.site import Workshop, open_workshop
 from lego.sandbox.podman import Podman
@@ -70,6 +74,15 @@ def write_tasks(folder: Path) -> list[Path]:
             target.chmod(0o755 if target.suffix == ".sh" else 0o644)
         tasks.append(folder / name)
     return tasks
+
+
+async def base_image(podman: Podman, folder: Path) -> str:
+    """The tag of the default base image, built if it is missing, its log below `folder`. Raises ImageError."""
+    section = ImagesSection()
+    (base,) = await Builder(podman, section, folder / "logs").build(plan((), (), section))
+    if base.status == "failed":
+        raise ImageError(f"the base image failed: {base.reason}", hint=f"log: {base.log_path}")
+    return base.tag
 
 
 @asynccontextmanager

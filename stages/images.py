@@ -94,7 +94,7 @@ def _registry(loaded: Loaded) -> str:
 def _wanted(loaded: Loaded) -> list[str]:
     """Tags of the images that the config's tasks and harnesses need."""
     from lego.harness.spec import load_spec
-    from lego.images.build import plan
+    from lego.images.plan import plan
     from lego.tasks.load import load_all
 
     train, held_out = load_all(loaded.config.tasks)

@@ -7,33 +7,27 @@ import contextlib
 import fcntl
 import os
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Literal
 from urllib.parse import quote
 
 from lego.config.schema import ImagesSection
 from lego.errors import Fault, ImageError, LegoError, SandboxError
-from lego.harness.spec import HarnessSpec
-from lego.images import inspection, keys, recipes
+from lego.images import inspection, recipes
 from lego.images.bases import build_base
 from lego.images.command import network_failed, run_logged
 from lego.images.hostcfg import lend
-from lego.images.recipes import Recipe
-from lego.images.scratch import scratch, sweep
+from lego.images.plan import ImageJob, Kind
+from lego.images.scratch import scratch, sweep, write_tree
 from lego.images.shelf import Shelf
 from lego.sandbox.podman import Podman
-from lego.tasks.task import Task, Tree
 from lego.units import parse_size
 
-Kind = Literal["base", "task", "runtime"]
 Status = Literal["built", "cached", "failed"]
 
 _BUILD_FOLDER = "/run/lego-build"
-_BASE_TIMEOUT = 1800.0
-_RUNTIME_TIMEOUT = 1800.0
 _INSPECTION_TIMEOUT = 300.0
 _PAUSES = (2.0, 10.0)
 """Seconds before a build that the network broke is tried again."""
@@ -41,23 +35,6 @@ _PAUSES = (2.0, 10.0)
 
 class NetworkFailed(ImageError):
     """A build that the network broke each time it was tried."""
-
-
-@dataclass(frozen=True)
-class ImageJob:
-    """One image to be had. `problem` is set where its recipe could not even be made. `timeout` is in seconds.
-    `section` says what a base is made of.
-    """
-
-    kind: Kind
-    key: str
-    tag: str
-    name: str
-    recipe: Recipe | None = None
-    tasks: tuple[Task, ...] = ()
-    timeout: float = _BASE_TIMEOUT
-    problem: str = ""
-    section: ImagesSection | None = None
 
 
 @dataclass(frozen=True)
@@ -94,41 +71,6 @@ class ImageEvent:
 
 OnEvent = Callable[[ImageEvent], None]
 _Tell = Callable[[Stage, ImageResult | None], None]
-
-
-def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSection) -> list[ImageJob]:
-    """The images for these tasks and harnesses, the bases first; tasks with one environment share one image."""
-    wanted = list(specs)
-    bases = {keys.base_tag(section): section}
-    for spec in wanted:
-        own = recipes.runtime_section(spec, section)
-        bases.setdefault(keys.base_tag(own), own)
-    jobs: list[ImageJob] = []
-    by_key: dict[str, list[Task]] = defaultdict(list)
-    recipe_of: dict[str, Recipe] = {}
-    for task in tasks:
-        try:
-            recipe = recipes.task_recipe(task, section)
-        except LegoError as error:
-            jobs.append(ImageJob("task", task.digest, "", task.id, tasks=(task,), problem=error.message))
-            continue
-        recipe_of[recipe.key] = recipe
-        by_key[recipe.key].append(task)
-        bases |= {tag: own for tag, own in recipes.suites(section).items() if tag in recipe.dockerfile}
-    for key, members in by_key.items():
-        name = members[0].id if len(members) == 1 else f"{members[0].id} and {len(members) - 1} more"
-        timeout = max(task.environment.build_timeout for task in members)
-        jobs.append(ImageJob("task", key, keys.tag("task", key), name, recipe_of[key], tuple(members), timeout))
-    runtimes: dict[str, ImageJob] = {}
-    for spec in wanted:
-        recipe = recipes.runtime_recipe(spec, section)
-        known = runtimes.get(recipe.key)
-        name = f"{known.name}, {spec.name}" if known else spec.name
-        runtimes[recipe.key] = ImageJob(
-            "runtime", recipe.key, keys.tag("runtime", recipe.key), name, recipe, timeout=_RUNTIME_TIMEOUT
-        )
-    base_jobs = [ImageJob("base", keys.base_key(own), tag, own.base, section=own) for tag, own in bases.items()]
-    return base_jobs + jobs + list(runtimes.values())
 
 
 class Builder:
@@ -382,26 +324,3 @@ class Builder:
 def _note(log: IO[bytes], text: str) -> None:
     log.write(f"lego: {text}\n".encode())
     log.flush()
-
-
-def write_tree(tree: Tree, folder: Path) -> None:
-    """Lay a tree down under `folder`, with fixed times, so that equal content gives equal layers."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, file in tree.items():
-        relative = PurePosixPath(path)
-        if relative.is_absolute() or ".." in relative.parts:
-            raise ImageError(f"{path}: not a path inside the build context", fault="task")
-        target = folder / relative
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.data)
-        target.chmod(file.mode)
-        os.utime(target, (0, 0))
-
-
-async def ensure_base(podman: Podman, section: ImagesSection, log_dir: Path) -> str:
-    """The tag of the run's base image, built if it is missing. Raises ImageError naming the log."""
-    builder = Builder(podman, section, log_dir)
-    result = (await builder.build(plan((), (), section)))[0]
-    if result.status == "failed":
-        raise ImageError(f"the base image {section.base} failed: {result.reason}", hint=f"log: {result.log_path}")
-    return result.tag

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from lego.errors import ImageError
 from lego.sandbox.podman import Podman
 from lego.sandbox.reaper import Owner
+from lego.tasks.task import Tree
 
 
 @contextmanager
@@ -44,6 +47,20 @@ def sweep_builds(podman: Podman, *, dry_run: bool = False) -> list[str]:
     if left and not dry_run:
         podman.cli("rm", "--force", *left, check=False)
     return left
+
+
+def write_tree(tree: Tree, folder: Path) -> None:
+    """Lay a tree down under `folder`, with fixed times, so that equal content gives equal layers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, file in tree.items():
+        relative = PurePosixPath(path)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise ImageError(f"{path}: not a path inside the build context", fault="task")
+        target = folder / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.data)
+        target.chmod(file.mode)
+        os.utime(target, (0, 0))
 
 
 def _home(podman: Podman) -> Path:

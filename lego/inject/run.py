@@ -17,8 +17,9 @@ from pathlib import Path
 from lego.config.schema import ImagesSection
 from lego.errors import ImageError, TaskError
 from lego.images import recipes
-from lego.images.build import Builder, plan
+from lego.images.build import Builder
 from lego.images.keys import digest
+from lego.images.plan import plan
 from lego.inject import layout as layouts
 from lego.inject import recipe, source
 from lego.inject.baseline import Baseline, measure

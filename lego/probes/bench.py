@@ -13,7 +13,8 @@ from lego.config.schema import Config
 from lego.engine.base import Engine
 from lego.engine.open import open_engine
 from lego.harness.spec import HarnessSpec
-from lego.images.build import Builder, ImageResult, OnEvent, plan
+from lego.images.build import Builder, ImageResult, OnEvent
+from lego.images.plan import plan
 from lego.policy import PolicyRef
 from lego.probes.scenarios import TASKS
 from lego.rollout.site import podman_settings

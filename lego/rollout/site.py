@@ -14,7 +14,8 @@ from lego.engine.open import open_engine
 from lego.errors import ConfigError, ImageError
 from lego.harness.spec import HarnessSpec
 from lego.images import recipes
-from lego.images.build import Builder, ImageEvent, ImageResult, plan
+from lego.images.build import Builder, ImageEvent, ImageResult
+from lego.images.plan import plan
 from lego.proxy.app import Proxy
 from lego.proxy.records import FinishedCall
 from lego.rollout.run import Run

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lego.config.schema import ImagesSection
+from benchmarks.scene import base_image
 from lego.errors import LegoError
-from lego.images.build import ensure_base
 from lego.sandbox.podman import Podman
 from tests._tiny import tiny_policy
 from tests.conftest import missing
@@ -26,6 +25,6 @@ def python_image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> st
     """The base image that tasks share: Python, pytest and git."""
     logs: Path = tmp_path_factory.mktemp("logs")
     try:
-        return asyncio.run(ensure_base(podman, ImagesSection(), logs))
+        return asyncio.run(base_image(podman, logs))
     except LegoError as error:
         missing("podman", f"the base image cannot be built: {error}")

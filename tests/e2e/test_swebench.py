@@ -10,7 +10,8 @@ import pytest
 
 from lego.config.load import load as load_config
 from lego.config.places import configs_dir
-from lego.images.build import Builder, plan
+from lego.images.build import Builder
+from lego.images.plan import plan
 from lego.images.recipes import task_tag
 from lego.sandbox.container import open_box
 from lego.sandbox.create import BoxSpec, Limits

@@ -8,7 +8,8 @@ import pytest
 
 from lego.config.schema import ImagesSection
 from lego.harness.spec import load_spec
-from lego.images.build import Builder, plan
+from lego.images.build import Builder
+from lego.images.plan import plan
 from lego.images.recipes import runtime_tag
 from lego.sandbox.podman import Podman
 from tests.images.bare import make_bare_image

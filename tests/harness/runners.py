@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.scene import base_image
 from lego.config.schema import ImagesSection
 from lego.harness.launch import LaunchValues, render
 from lego.harness.spec import HarnessSpec
-from lego.images.build import Builder, ensure_base, plan
+from lego.images.build import Builder
+from lego.images.plan import plan
 from lego.images.recipes import runtime_tag
 from lego.proxy.app import Proxy
 from lego.proxy.records import FinishedCall
@@ -42,7 +44,7 @@ FILE = "/app/animal.txt"
 async def bash_image(podman: Podman, folder: Path) -> str:
     """An image with busybox and bash, both static, and nothing else; it is built if it is missing."""
     if podman.cli("image", "exists", TAG, check=False).returncode != 0:
-        base = await ensure_base(podman, ImagesSection(), folder / "logs")
+        base = await base_image(podman, folder)
         text = DOCKERFILE.format(base=base, bare=await make_bare_image(podman, folder)).encode()
         podman.cli("build", "--network", "host", "--tag", TAG, "--file", "-", str(folder), input=text)
     return TAG

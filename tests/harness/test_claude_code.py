@@ -16,8 +16,9 @@ import pytest
 from lego.config.schema import ImagesSection
 from lego.harness.launch import Launch, LaunchValues, render
 from lego.harness.spec import load_spec
-from lego.images.build import Builder, plan
+from lego.images.build import Builder
 from lego.images.keys import base_tag
+from lego.images.plan import plan
 from lego.proxy.app import Proxy
 from lego.proxy.records import FinishedCall
 from lego.proxy.rules import CallRules

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lego.config.schema import ImagesSection
-from lego.images.build import ensure_base
+from benchmarks.scene import base_image
 from lego.sandbox.podman import Podman
 
 TAG = "localhost/lego-test/bare:2"
@@ -22,7 +21,7 @@ RUN mkdir -p /tmp /app /run /etc && chmod 1777 /tmp /app
 async def make_bare_image(podman: Podman, folder: Path) -> str:
     """The image's tag; it is built if it is missing."""
     if podman.cli("image", "exists", TAG, check=False).returncode != 0:
-        base = await ensure_base(podman, ImagesSection(), folder / "logs")
+        base = await base_image(podman, folder)
         text = DOCKERFILE.format(base=base).encode()
         podman.cli("build", "--network", "host", "--tag", TAG, "--file", "-", str(folder), input=text)
     return TAG

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.scene import base_image
 from lego.config.schema import ImagesSection
 from lego.errors import ImageError
-from lego.images.build import Builder, ImageResult, ensure_base, plan, write_tree
+from lego.images.build import Builder, ImageResult
+from lego.images.plan import plan
 from lego.images.recipes import task_tag
-from lego.images.scratch import scratch, sweep_builds
+from lego.images.scratch import scratch, sweep_builds, write_tree
 from lego.sandbox.reaper import Owner
 from lego.tasks.task import Environment, File, Task
 
@@ -134,9 +136,8 @@ async def test_two_builders_build_one_image_once(podman, section, task, tmp_path
 
 async def test_a_failed_base_fails_what_stands_on_it(podman, tmp_path):
     section = ImagesSection(base="registry:localhost/lego-test/absent:1")
-    with pytest.raises(ImageError) as caught:
-        await ensure_base(podman, section, tmp_path / "logs")
-    assert "log: " in caught.value.hint
+    (base,) = await Builder(podman, section, tmp_path / "logs").build(plan((), (), section))
+    assert (base.status, base.fault) == ("failed", "infra") and base.log_path.is_file()
     environment = Environment(context={"Dockerfile": File(b"FROM localhost/lego-test/absent:1\n")})
     waiting = Task(id="w", digest="w", instruction="", environment=environment, tests={})
     (result,) = await build(podman, section, tmp_path, waiting)
@@ -146,9 +147,8 @@ async def test_a_failed_base_fails_what_stands_on_it(podman, tmp_path):
 @pytest.fixture
 async def debian(podman, tmp_path) -> AsyncIterator[ImagesSection]:
     """The default base, which has git and pip."""
-    section = ImagesSection()
-    await ensure_base(podman, section, tmp_path / "logs")
-    yield section
+    await base_image(podman, tmp_path)
+    yield ImagesSection()
 
 
 COMMIT = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m"

@@ -10,8 +10,8 @@ from lego.config.schema import ImagesSection
 from lego.errors import ImageError, TaskError
 from lego.harness.spec import HarnessSpec, Install, Run
 from lego.images.bases import host_mirror
-from lego.images.build import plan
 from lego.images.keys import base_key, base_tag, digest, tree_digest
+from lego.images.plan import plan
 from lego.images.recipes import runtime_recipe, runtime_tag, task_recipe, task_tag
 from lego.tasks.task import Environment, File, Task
 

@@ -12,8 +12,9 @@ import pytest
 from lego.config.schema import ImagesSection
 from lego.errors import ImageError
 from lego.images import build as build_module
-from lego.images.build import Builder, plan
+from lego.images.build import Builder
 from lego.images.command import network_failed
+from lego.images.plan import plan
 from lego.images.recipes import task_tag
 from lego.images.shelf import Shelf
 from lego.tasks.task import Environment, File, Task

@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 
 from lego.config.schema import ImagesSection
-from lego.images.build import Builder, plan
+from lego.images.build import Builder
+from lego.images.plan import plan
 from lego.images.recipes import task_tag
 from lego.inject.run import Shop, Wanted, inject
 from lego.sandbox.create import Limits

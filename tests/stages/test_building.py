@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lego.images.build import ImageEvent, ImageJob, ImageResult, OnEvent, Stage, Status
+from lego.images.build import ImageEvent, ImageResult, OnEvent, Stage, Status
+from lego.images.plan import ImageJob
 from stages._building import View, Works, build_with_progress, live
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from lego.config.places import configs_dir
 from lego.config.schema import ImagesSection, TaskSource
-from lego.images.build import Builder, plan
+from lego.images.build import Builder
+from lego.images.plan import plan
 from lego.images.recipes import task_tag
 from lego.sandbox.create import Limits
 from lego.sandbox.rootfs import Entry

@@ -16,7 +16,7 @@ from lego.config.places import configs_dir
 from lego.config.schema import ImagesSection, TaskSource
 from lego.errors import ConfigError, TaskError
 from lego.images import keys
-from lego.images.build import plan
+from lego.images.plan import plan
 from lego.images.recipes import task_recipe
 from lego.tasks import swebench
 from lego.tasks.load import load_tasks

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lego.config.schema import ImagesSection
+from benchmarks.scene import base_image
 from lego.errors import LegoError, VerifierError
-from lego.images.build import ensure_base
 from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
 from lego.sandbox.submission import Submission
@@ -110,7 +109,7 @@ def wrote(**files: bytes) -> Submission:
 def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
     logs: Path = tmp_path_factory.mktemp("logs")
     try:
-        return asyncio.run(ensure_base(podman, ImagesSection(), logs))
+        return asyncio.run(base_image(podman, logs))
     except LegoError as error:
         missing("podman", f"the base image cannot be built: {error}")
 
