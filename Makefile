@@ -66,7 +66,8 @@ $(VLLM_VENV)/.installed: pyproject.toml tools/vllm.sh
 	touch $@
 
 test-vllm: $(VLLM_VENV)/.installed
-	LEGO_REQUIRE=vllm $(VLLM_VENV)/bin/python -m pytest tests/engine/test_vllm.py tests/engine/test_vllm_probe.py
+	LEGO_REQUIRE=vllm $(VLLM_VENV)/bin/python -m pytest tests/engine/test_vllm.py tests/engine/test_vllm_probe.py \
+		tests/trajectory/test_vllm_reader.py
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -43,7 +43,7 @@ class RunSection:
 @dataclass
 class PolicySection:
     model: str = identity("???", "a Hugging Face folder or name, or `tiny` for the demo policy made on the spot")
-    renderer: str = identity("auto", "message format: auto, default, or a family (docs/rendering.md)")
+    renderer: str = identity("auto", "message format: auto, default, a family, or vllm:PARSERS (docs/rendering.md)")
     context: int = identity(4096, "context window in tokens, prompt and completion together")
     name: str = tunable("policy", "the model name that harnesses see")
 

@@ -2,7 +2,8 @@
 
 Rendering is the `renderers` package's where it covers the family. A family listed here has a streaming parser and
 is known to write each turn independently of the others, both proven by properties (docs/rendering.md). Any other name
-that the package knows can be opened too: its replies are parsed as a whole, its bridge sees the whole history.
+that the package knows can be opened too: its replies are parsed as a whole, its bridge sees the whole history. So can
+a folder's own template, with vLLM's parsers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lego.trajectory.messages import Tool
 from lego.trajectory.parse import Grammar, StreamParser, TaggedParser
 from lego.trajectory.template import DATE, templated_text
 from lego.trajectory.tokenizer import Tokenizer, load_template_tokenizer, token_id
+from lego.trajectory.vllm_reader import PREFIX, VllmReader
 from lego.trajectory.xml_calls import XmlReader
 
 OpenParser = Callable[[Tokenizer, frozenset[int], Sequence[Tool], Sequence[int]], StreamParser]
@@ -48,11 +50,14 @@ def open_renderer(tokenizer: Tokenizer, name: str) -> Any:
     Raises RenderError (a user fault) for a name nobody knows or a tokenizer without the family's marks.
     """
     try:
+        if name.startswith(PREFIX):
+            return VllmReader(tokenizer, _packaged("default")(tokenizer), name.removeprefix(PREFIX))
         return FAMILIES[name].renderer(tokenizer) if name in FAMILIES else _packaged(name)(tokenizer)
     except (ValueError, KeyError, AssertionError, NotImplementedError) as error:
         raise RenderError(
             f"no renderer {name!r} for the tokenizer of {tokenizer.name_or_path}: {error}",
-            hint=f"set policy.renderer to auto, {', '.join(FAMILIES)}, or another name the renderers package knows",
+            hint=f"set policy.renderer to auto, {', '.join(FAMILIES)}, another name the renderers package knows, or "
+            "vllm:TOOLS+THINKING (docs/rendering.md)",
             fault="user",
         ) from error
 

@@ -19,6 +19,7 @@ from lego.trajectory.parse import Reply, StreamParser
 from lego.trajectory.recognise import family_of
 from lego.trajectory.tokenizer import Tokenizer, token_id
 from lego.trajectory.turns import comparable, tool_dicts, turn_of, with_tool_names
+from lego.trajectory.vllm_reader import PREFIX
 from lego.trajectory.whole import WholeParser
 
 _PROMPT_TAIL = 64
@@ -207,12 +208,13 @@ def open_rendering(tokenizer: Tokenizer, name: str, model_name: str = "") -> Ren
     """The rendering of a model family.
 
     name: one of `FAMILIES`, another name that the `renderers` package knows, `default` (the tokenizer's own template,
-    which cannot prove continuations, so that every call is rendered afresh), or `auto`: what `recognise.family_of`
-    says of `model_name` (or the tokenizer's own name) and of the tokenizer.
+    which cannot prove continuations, so that every call is rendered afresh), `vllm:TOOLS+THINKING` (the same, its
+    replies read by vLLM's parsers of these names), or `auto`: what `recognise.family_of` says of `model_name` (or the
+    tokenizer's own name) and of the tokenizer.
     Raises RenderError (a user fault) for a name nobody knows or a tokenizer without the family's marks.
     """
     if name == "auto":
         name = family_of(tokenizer, model_name)
-    if name == "default":
+    if name == "default" or name.startswith(PREFIX):
         tokenizer = with_template(tokenizer)
     return Rendering(name, tokenizer, open_renderer(tokenizer, name), FAMILIES.get(name))
