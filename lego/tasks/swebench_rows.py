@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from lego.errors import TaskError
+from lego.tasks import swebench_r2e
 from lego.tasks.task import File, Tree
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "id": ("instance_id",),
-    "repo": ("repo", "repo_name"),
-    "base_commit": ("base_commit", "commit_hash"),
+    "repo": ("repo",),
+    "base_commit": ("base_commit",),
     "version": ("version",),
     "problem": ("problem_statement",),
     "patch": ("patch",),
@@ -27,9 +28,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "spec": ("install_config",),
 }
 """What a row means -> the fields that say it, the first that is there. SWE-bench, SWE-Gym, SWE-rebench and SWE-smith
-write most of them alike; R2E writes repo_name, docker_image and commit_hash."""
-
-_R2E_TESTS = "r2e_tests"
+write most of them alike; R2E's are others, and `swebench_r2e` reads them."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def parse(raw: Mapping[str, Any], where: str) -> Row:
     """A raw row of any of the sets that share the shape. Raises TaskError naming what is missing."""
     get = {meaning: _first(raw, names) for meaning, names in _NAMES.items()}
     if "expected_output_json" in raw:
-        return _r2e(raw, get, where)
+        return _r2e(raw, where)
     lacking = [_NAMES[key][0] for key in ("id", "repo", "problem", "patch", "fail_to_pass") if not get[key]]
     if lacking:
         raise TaskError(f"{where}: not a SWE-bench row: it has no {', '.join(lacking)}")
@@ -108,29 +107,19 @@ def parse(raw: Mapping[str, Any], where: str) -> Row:
     )
 
 
-def _r2e(raw: Mapping[str, Any], get: Mapping[str, Any], where: str) -> Row:
-    """R2E: the tests are files of the row, lie in the image too, and what they should say is a table of outcomes."""
-    try:
-        expected = json.loads(raw["expected_output_json"])
-        ran = json.loads(raw["execution_result_content"])
-        codes = dict(zip(ran["test_file_names"], ran["test_file_codes"], strict=True))
-        good = tuple(name for name, outcome in expected.items() if outcome == "PASSED")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TaskError(f"{where}: not an R2E row: {error!r}") from error
-    if not get["image"] or not get["problem"] or not good:
-        raise TaskError(f"{where}: not an R2E row: docker_image, problem_statement or expected tests are missing")
-    commit = str(get["base_commit"] or "")
+def _r2e(raw: Mapping[str, Any], where: str) -> Row:
+    """R2E: the tests are files of the row, and lie in the image too, as does much that gives the solution away."""
+    found = swebench_r2e.read(raw, where)
     return Row(
-        id=str(get["id"] or f"{get['repo']}__{commit[:12]}"),
-        repo=str(get["repo"] or ""),
-        problem=str(get["problem"]),
-        patch=_patch(get["patch"]),
-        fail_to_pass=(),
-        pass_to_pass=good,
-        image=str(get["image"]),
-        spec={"test_cmd": f".venv/bin/python -W ignore -m pytest -rA {_R2E_TESTS}", "log_parser": "r2e"},
-        hidden={f"{_R2E_TESTS}/{name}": File(str(code).encode()) for name, code in codes.items()},
-        remove=(f"/{_R2E_TESTS}", f"/testbed/{_R2E_TESTS}", "/testbed/run_tests.sh"),
+        id=f"{found.repo}__{found.commit[:12]}",
+        repo=found.repo,
+        problem=found.problem,
+        patch=found.patch,
+        pass_to_pass=found.passing,
+        image=found.image,
+        spec={"test_cmd": found.command, "log_parser": "r2e"},
+        hidden={path: File(data) for path, data in found.tests.items()},
+        remove=swebench_r2e.GIVES_AWAY,
     )
 
 

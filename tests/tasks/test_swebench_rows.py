@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -99,17 +100,58 @@ def test_swe_rebench_rows_bring_their_environment() -> None:
     assert row.spec == config and row.image == "example/image" and not row.introduces
 
 
+R2E = {
+    "repo_name": "r", "docker_image": "example/image", "commit_hash": "c" * 40, "problem_statement": "It fails.",
+    "expected_output_json": json.dumps({"TestA.test_b": "PASSED", "test_c": "FAILED"}),
+    "execution_result_content": json.dumps({"test_file_names": ["test_1.py"], "test_file_codes": ["x = 1\n"]}),
+}  # fmt: skip
+
+
+def r2e_file(path: str, before: str | None, *lines: tuple[str, str], old: int, new: int) -> dict[str, object]:
+    """One file of an R2E row's commit, one hunk."""
+    return {
+        "header": {"file": {"path": path}, "misc_line": None if before else "new file mode 100644"},
+        "minus_file": {"path": f"a/{path}" if before else "/dev/null"},
+        "plus_file": {"path": f"b/{path}"},
+        "hunks": [
+            {
+                "descriptor": {
+                    "old_range": {"start": min(old, 1), "length": old},
+                    "new_range": {"start": 1, "length": None if new == 1 else new},
+                    "section": "",
+                },
+                "line_group": {"all_lines": [{"type": kind, "content": text} for kind, text in lines]},
+            }
+        ],
+    }
+
+
 def test_r2e_rows_bring_their_tests() -> None:
-    raw = {
-        "repo_name": "r", "docker_image": "example/image", "commit_hash": "c" * 40, "problem_statement": "It fails.",
-        "expected_output_json": json.dumps({"TestA.test_b": "PASSED", "test_c": "FAILED"}),
-        "execution_result_content": json.dumps({"test_file_names": ["test_1.py"], "test_file_codes": ["x = 1\n"]}),
-    }  # fmt: skip
-    row = parse(raw, "x")
-    assert row.id == f"r__{'c' * 12}" and row.pass_to_pass == ("TestA.test_b",)
-    assert row.hidden["r2e_tests/test_1.py"].data == b"x = 1\n" and "/r2e_tests" in row.remove
+    row = parse(R2E, "x")
+    assert row.id == f"r__{'c' * 12}" and row.pass_to_pass == ("TestA.test_b",) and row.patch == b""
+    assert row.hidden["r2e_tests/test_1.py"].data == b"x = 1\n"
+    assert {"/r2e_tests", "/testbed/parsed_commit.json", "/testbed/run_tests.sh"} <= set(row.remove)
+    assert parse(R2E | {"repo_name": "orange3"}, "x").spec["test_cmd"].count("xvfb-run") == 1
     with pytest.raises(TaskError, match="R2E"):
-        parse(raw | {"execution_result_content": "{}"}, "x")
+        parse(R2E | {"execution_result_content": "{}"}, "x")
+    with pytest.raises(TaskError, match="not an R2E row: KeyError"):
+        parse(R2E | {"parsed_commit_content": json.dumps({"file_diffs": [{}]})}, "x")
+
+
+def test_the_fix_of_an_r2e_row_is_its_commit_without_the_tests(tmp_path: Path) -> None:
+    changed = r2e_file(
+        "pkg/a.py", "x", ("context", "a = 1"), ("deleted", "b = 1"), ("note", "No newline at end of file"),
+        ("added", "b = 2"), old=2, new=2,
+    )  # fmt: skip
+    added = r2e_file("pkg/new.py", None, ("added", "c = 3"), old=0, new=1)
+    tests = [r2e_file(path, None, ("added", "x"), old=0, new=1) for path in ("pkg/test_a.py", "tests/b.py", "c.txt")]
+    row = parse(R2E | {"parsed_commit_content": json.dumps({"file_diffs": [changed, added, *tests]})}, "x")
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/a.py").write_text("a = 1\nb = 1")
+    subprocess.run(["git", "apply", "-"], input=row.patch, cwd=tmp_path, check=True)
+    assert (tmp_path / "pkg/a.py").read_text() == "a = 1\nb = 2\n"
+    assert (tmp_path / "pkg/new.py").read_text() == "c = 3\n"
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["a.py", "new.py"]
 
 
 PATCH = b"""\
