@@ -28,8 +28,8 @@ th { border-bottom: 1px solid #666; } td.text, th.text { text-align: left; white
 td.text { min-width: 4rem; }
 .soft { color: #555; } .wide { overflow-x: auto; } code { font: .85em ui-monospace, monospace;
   overflow-wrap: anywhere; }
-.charts { display: flex; flex-wrap: wrap; gap: .8rem 1.2rem; }
-figure { margin: 0; width: 350px; max-width: 100%; break-inside: avoid; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(19rem, 100%), 1fr)); gap: .8rem 1.2rem; }
+figure { margin: 0; break-inside: avoid; }
 figcaption { font-weight: 600; font-size: .9rem; } figcaption span { display: block; font-weight: 400; color: #555; }
 svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: #333; }
 .rule { stroke: #ddd; } .curve { stroke: #1f5fa8; stroke-width: 1.5; } .bar { stroke: #1f5fa8; fill: none; }
@@ -40,7 +40,7 @@ circle { fill: #1f5fa8; }
 .s4 { background: #4f9e57; color: #fff; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } h2, h3, h3 + p { break-after: avoid; }
   tr { break-inside: avoid; } thead { display: table-header-group; } .wide { overflow: visible; }
-  table { font-size: 7.5pt; } figure { width: 31%; } figcaption { font-size: 7.5pt; }
+  table { font-size: 7.5pt; } .charts { grid-template-columns: repeat(3, 1fr); } figcaption { font-size: 7.5pt; }
   .s1, .s2, .s3, .s4 { color: #000; background: none; } .s4 { font-weight: 700; } }
 """
 
