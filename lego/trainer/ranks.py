@@ -67,7 +67,7 @@ class Gang(Alone):
 
     def total(self, metrics: Mapping[str, Mean]) -> dict[str, Mean]:
         parts: list[dict[str, tuple[float, float]]] = [{} for _ in range(self.size)]
-        torch.distributed.all_gather_object(parts, {name: tuple(mean) for name, mean in metrics.items()})
+        torch.distributed.all_gather_object(parts, {name: (mean.total, mean.n) for name, mean in metrics.items()})
         summed: dict[str, Mean] = {}
         for part in parts:
             for name, (total, n) in part.items():
