@@ -56,14 +56,14 @@ def _checkpoints(store: Store, loaded: Loaded, dry_run: bool) -> list[str]:
     """Folders that are no policy's (a killed step's), and policies beyond the retention rule."""
     from lego.rundb import catalogue
     from lego.rundb.paths import run_folder
+    from lego.trainer.retention import removable
 
     folder = run_folder(loaded.config.run.dir, loaded.config.run.name) / "policies"
     # By name, not by path: the run's folder may have been moved since.
     named = {Path(row["path"]).name for row in catalogue.policies(store) if row["removed_at"] is None}
     busy = bool(store.value("SELECT count(*) FROM train_steps WHERE status = 'open' AND lease_until > unixepoch()"))
     stray = [] if busy or not folder.is_dir() else [path for path in sorted(folder.iterdir()) if path.name not in named]
-    keep = loaded.config.retention.policies
-    old = catalogue.removable_policies(store, keep) if keep else []
+    old = removable(store, loaded.config.retention.policies)
     if not dry_run:
         for row in old:
             catalogue.mark_removed(store, row["version"])

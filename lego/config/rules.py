@@ -31,6 +31,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "train.optimizer.schedule": SCHEDULES,
     "train.backend": ("torch", "deepspeed"),
     "train.deepspeed.offload": ("none", "optimizer", "all"),
+    "train.lora.export": ("merged", "adapter"),
     "train.truncated": ("train", "mask", "penalise"),
     "sft.source": ("script", "oracle", "solved"),
     "sft.optimizer.schedule": SCHEDULES,
@@ -84,6 +85,8 @@ BOUNDS: dict[str, _Bound] = {
     "train.deepspeed.zero": (lambda value: 0 <= value <= 3, "must be 0, 1, 2 or 3"),
     "train.deepspeed.processes": _NOT_NEGATIVE,
     "train.moe.balance": _NOT_NEGATIVE,
+    "train.lora.rank": _NOT_NEGATIVE,
+    "train.lora.alpha": _POSITIVE,
     "train.gate.mean_logp_gap": _POSITIVE,
     "train.gate.k3": _POSITIVE,
     "train.gate.min_correlation": (lambda value: -1 <= value <= 1, "must be between -1 and 1"),
@@ -254,6 +257,8 @@ def _scale(config: Config) -> Iterator[Problem]:
     deepspeed = config.train.deepspeed
     if config.engine.routing and config.engine.kind != "transformers":
         yield Problem("engine.routing", f"engine {config.engine.kind} does not tell which experts tokens went to")
+    if config.train.lora.rank and config.train.lora.export == "adapter" and config.engine.kind == "vllm":
+        yield Problem("train.lora.export", "adapter: the vllm engine takes over whole weights; write merged")
     if deepspeed.offload == "all" and deepspeed.zero != 3:
         yield Problem("train.deepspeed.offload", f"all belongs to ZeRO 3, and train.deepspeed.zero is {deepspeed.zero}")
     if deepspeed.offload == "optimizer" and not deepspeed.zero:

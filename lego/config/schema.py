@@ -179,6 +179,16 @@ class MoeSection:
 
 
 @dataclass
+class LoraSection:
+    rank: int = tunable(0, "train an adapter of this rank on weights that stay as they are (0 = train all weights)")
+    alpha: float = tunable(32.0, "what the adapter adds is scaled by alpha / rank")
+    targets: list[str] = tunable([], "names of the linear layers with an adapter; empty = all but the output layer")
+    export: str = tunable(
+        "merged", "policies are written merged (whole weights) | adapter (beside a reference to the base)"
+    )
+
+
+@dataclass
 class GateSection:
     mean_logp_gap: float = tunable(1e-3, "refuse a step when mean |log p_train - log p_engine| exceeds this")
     k3: float = tunable(1e-2, "refuse a step when the k3 estimate of KL exceeds this")
@@ -194,6 +204,7 @@ class TrainSection:
     backend: str = machine("torch", "torch: in this process | deepspeed: in processes of its own (docs/scale.md)")
     deepspeed: DeepSpeedSection = field(default_factory=DeepSpeedSection)
     moe: MoeSection = field(default_factory=MoeSection)
+    lora: LoraSection = field(default_factory=LoraSection)
     micro_batch_tokens: int = machine(8192, "tokens in one forward and backward pass")
     share_prefixes: bool = machine(True, "compute once what segments of a micro-batch begin with in common")
     checkpoint_layers: bool = machine(False, "compute activations again in the backward pass: less memory, more time")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 from transformers.utils import logging
 
+from lego.engine.adapter import bases, read_model
 from lego.engine.base import FloatArray, IntArray, PolicyRef
 from lego.engine.decoder import Decoder, Row
 from lego.engine.digest import folder_digest
@@ -24,19 +25,17 @@ PROBE_GAP = {torch.float32: 1e-4, torch.bfloat16: 0.3}
 
 
 def load_model(policy: PolicyRef, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    """Read the folder's weights. Raises EngineError where the folder is not what `policy.digest` says, or where the
-    weights leave a parameter unset (it would keep random values, silently)."""
-    found = folder_digest(policy.path)
-    if policy.digest and found != policy.digest:
-        raise EngineError(
-            f"policy {policy.version} at {policy.path} has digest {found[:12]}, not the recorded {policy.digest[:12]}",
-            hint="the folder was changed after it was recorded; restore it or start a new run",
-        )
+    """Read the folder's weights, an adapter merged into its base. Raises EngineError where the folder (or the base) is
+    not what its recorded digest says, or where the weights leave a parameter unset (it would keep random values,
+    silently)."""
+    _check_digest(f"policy {policy.version}", policy.path, policy.digest)
     logging.disable_progress_bar()
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            policy.path, dtype=dtype, local_files_only=True, output_loading_info=True
-        )
+        for base in bases(policy.path):
+            _check_digest(f"the base of policy {policy.version}", base.path, base.digest)
+        model, report = read_model(policy.path, dtype)
+    except EngineError:
+        raise
     except Exception as error:
         raise EngineError(f"cannot load policy {policy.version} from {policy.path}: {error}") from error
     for key in ("missing_keys", "mismatched_keys"):
@@ -46,6 +45,15 @@ def load_model(policy: PolicyRef, dtype: torch.dtype, device: torch.device) -> P
                 f"{' …' if len(wrong) > 4 else ''}"
             )
     return model.to(device).eval()  # type: ignore[no-any-return]
+
+
+def _check_digest(what: str, path: str, recorded: str) -> None:
+    found = folder_digest(path)
+    if recorded and found != recorded:
+        raise EngineError(
+            f"{what} at {path} has digest {found[:12]}, not the recorded {recorded[:12]}",
+            hint="the folder was changed after it was recorded; restore it or start a new run",
+        )
 
 
 def teacher_forced(model: PreTrainedModel, ids: IntArray, start: int, temperature: float) -> FloatArray:

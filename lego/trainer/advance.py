@@ -20,6 +20,7 @@ from lego.rundb.rounds import Round
 from lego.rundb.store import Store
 from lego.trainer.assemble import Assembly, assemble, assemble_demonstrations, assemble_solved
 from lego.trainer.launch import GangTrainer, Setting
+from lego.trainer.retention import removable
 from lego.trainer.sft import SftProgress, run_sft
 from lego.trainer.step import Trainer
 
@@ -180,9 +181,6 @@ def _close(
 
 def _retain(store: Store, config: Config) -> None:
     """Remove the checkpoints that the retention rule lets go: never the first, the newest, or one still to evaluate."""
-    keep = config.retention.policies
-    if not keep:
-        return
-    for row in catalogue.removable_policies(store, keep):
+    for row in removable(store, config.retention.policies):
         catalogue.mark_removed(store, row["version"])
         shutil.rmtree(row["path"], ignore_errors=True)

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from lego.engine.adapter import BASE_FILE
 from lego.errors import TrainerError
 
 OPTIMIZER_FILE = "optimizer.pt"
 NOTES_FILE = "trainer.json"
 
 _WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack"}
-_WRITTEN_ANEW = {"config.json", "generation_config.json", NOTES_FILE}
+_WRITTEN_ANEW = {"config.json", "generation_config.json", NOTES_FILE, BASE_FILE}
 
 
 def write_whole(target: Path, write: Callable[[Path], None]) -> None:

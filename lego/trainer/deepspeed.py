@@ -65,7 +65,9 @@ class ShardedPolicy(Policy):
     torch.distributed must have been set up; every process makes, scores and saves it at the same time.
     """
 
-    def __init__(self, folder: Path, section: TrainSection, *, dtype: str, device: str, trains: bool = True) -> None:
+    def __init__(
+        self, folder: Path, section: TrainSection, *, dtype: str, device: str, trains: bool = True, seed: int = 0
+    ) -> None:
         self._section, self._trains = section, trains
         self._sharded = section.deepspeed.zero == 3
         self.gang = Gang()
@@ -75,7 +77,8 @@ class ShardedPolicy(Policy):
             # While this object lives, transformers loads each process its part of the weights and no more.
             self._loads_in_parts = HfDeepSpeedConfig(settings(section, trains=trains))
         layers = section.checkpoint_layers and trains
-        super().__init__(folder, dtype=dtype, device=device, checkpoint_layers=layers)
+        lora = section.lora if trains else None
+        super().__init__(folder, dtype=dtype, device=device, checkpoint_layers=layers, lora=lora, seed=seed)
         if self._sharded and isinstance(self._head, nn.Linear):
             # The head's matrix is used outside of the head's own forward pass.
             for parameter in self._head.parameters(recurse=False):
@@ -109,15 +112,19 @@ class ShardedPolicy(Policy):
     def save(self, folder: Path | None) -> None:
         """folder: None on every process but the first, which then only gives its part."""
         whole: dict[int, Tensor] = {}
+        merges = self.adapter is None or self.adapter.merges
         for parameter in self.model.parameters():
+            if not (merges or parameter.requires_grad):
+                continue
             with deepspeed.zero.GatheredParameters([parameter], enabled=self._sharded):
                 if folder is not None:
                     whole[id(parameter)] = parameter.detach().cpu().clone()
         if folder is not None:
             # What is tied stays one tensor under two names.
-            named = {name: whole[id(p)] for name, p in self.model.named_parameters(remove_duplicate=False)}
-            others = {name: value for name, value in self.model.state_dict().items() if name not in named}
-            self.model.save_pretrained(folder, state_dict=named | others)
+            every = dict(self.model.named_parameters(remove_duplicate=False))
+            named = {name: whole[id(p)] for name, p in every.items() if id(p) in whole}
+            others = {name: value for name, value in self.model.state_dict().items() if name not in every}
+            self._write(folder, named | others)
 
 
 class ShardedOptimizer(Paced):
@@ -263,12 +270,14 @@ def prepare(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def open_backend(
-    folder: Path, reference: Path | None, section: TrainSection, dtype: str, device: str
+    folder: Path, reference: Path | None, section: TrainSection, dtype: str, device: str, seed: int
 ) -> tuple[Policy, Policy | None, ShardedOptimizer]:
     """Policy, reference and optimizer under DeepSpeed, for lego.trainer.step.Trainer."""
-    policy = ShardedPolicy(folder, section, dtype=dtype, device=device)
+    policy = ShardedPolicy(folder, section, dtype=dtype, device=device, seed=seed)
     held: Policy | None = None
-    if reference and section.deepspeed.zero == 3:
+    if reference and policy.adapter and policy.adapter.is_base(reference):
+        held = policy
+    elif reference and section.deepspeed.zero == 3:
         held = ShardedPolicy(reference, section, dtype=dtype, device=device, trains=False)
     elif reference:
         # Without an optimizer there is nothing that the lower stages divide; but the work is, as the policy's is.

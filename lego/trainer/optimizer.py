@@ -67,7 +67,7 @@ def read_state(path: Path, names: list[str]) -> tuple[int, dict[int, Any]]:
     except (OSError, RuntimeError, KeyError, EOFError, ValueError, TypeError) as error:
         raise TrainerError(f"{path} cannot be read: {error}", hint=_START_FRESH) from error
     if known != names:
-        raise TrainerError(f"{path} belongs to another model", hint=_START_FRESH)
+        raise TrainerError(f"{path} belongs to another model, or to another train.lora", hint=_START_FRESH)
     return steps, state
 
 

@@ -12,11 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lego.config.schema import LoraSection
+from lego.engine.adapter import read_model
 from lego.errors import ConfigError, TrainerError
 from lego.trainer.attention import NAME, Trees, register
 from lego.trainer.batch import Batch, Layout
 from lego.trainer.forest import GRAIN, grow
 from lego.trainer.head import LOGIT_BUDGET, head_logprobs
+from lego.trainer.lora import Adapter
 from lego.trainer.ranks import Alone
 from lego.trainer.routing import Routers
 
@@ -37,10 +40,18 @@ class Policy:
 
     bfloat16 weights would swallow a learning rate of 1e-6 whole, so only the arithmetic is in bfloat16 (autocast).
     checkpoint_layers: keep no activations within a layer, but compute them again in the backward pass.
+    lora: with a rank, an adapter is trained and nothing else (lego.trainer.lora). seed: of a new adapter.
     """
 
     def __init__(
-        self, folder: Path, *, dtype: str = "float32", device: str = "auto", checkpoint_layers: bool = False
+        self,
+        folder: Path,
+        *,
+        dtype: str = "float32",
+        device: str = "auto",
+        checkpoint_layers: bool = False,
+        lora: LoraSection | None = None,
+        seed: int = 0,
     ) -> None:
         if dtype not in ("float32", "bfloat16"):
             raise ConfigError(f"engine.dtype: {dtype} is not known", hint="use float32 or bfloat16")
@@ -53,7 +64,11 @@ class Policy:
         self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
         self._dtype = torch.bfloat16 if dtype == "bfloat16" else torch.float32
         self.ranks = Alone()
-        self.model = self._place(_load(folder))
+        self.adapter = Adapter(folder, lora, seed) if lora and lora.rank else None
+        model = _load(self.adapter.source if self.adapter else folder)
+        if self.adapter:
+            self.adapter.enter(model)
+        self.model = self._place(model)
         self.routers = Routers(self.model)
         # Dropout would make pi_old and pi two distributions.
         self.model.eval()
@@ -77,7 +92,14 @@ class Policy:
     def save(self, folder: Path | None) -> None:
         """Write config and weights. folder: None in a process that writes none, but has its part in it."""
         if folder is not None:
-            self.model.save_pretrained(folder)
+            self._write(folder, self.model.state_dict())
+
+    def _write(self, folder: Path, state: dict[str, Tensor]) -> None:
+        """state: whole tensors, by the model's names."""
+        if self.adapter:
+            self.adapter.write(folder, self.model, state)
+        else:
+            self.model.save_pretrained(folder, state_dict=state)
 
     def layout(self, share: bool) -> Layout:
         """How batches for this model are laid out; share: whether equal beginnings may be computed once."""
@@ -222,14 +244,11 @@ def _same(logits: Tensor) -> Tensor:
 
 
 def _load(folder: Path) -> Any:
-    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     try:
-        model, notes = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
-        )
+        model, notes = read_model(folder, torch.float32)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise TrainerError(f"{folder} does not load: {error}", hint="is the checkpoint complete?") from error
     # transformers fills what a checkpoint lacks with random numbers and only warns.

@@ -94,7 +94,7 @@ def run_sft(
     optimizer = Optimizer(trainer.policy.model, section.optimizer)
     taught, held = split(sorted({segment.trial_id for segment in segments}), section.held_out, trainer.seed)
     held_segments = [segment for segment in segments if segment.trial_id in held]
-    shelf = _Shelf(keep, _fingerprint(segments, section, trainer.seed)) if keep else None
+    shelf = _Shelf(keep, _fingerprint(trainer, segments, section)) if keep else None
     course = (shelf.take_up(trainer, optimizer) if shelf else None) or _Course()
     first_epoch = len(course.losses)
     best = _weights(trainer) if held and first_epoch and course.best == first_epoch else None
@@ -254,9 +254,9 @@ def _weights(trainer: Trainer) -> dict[str, Any]:
     return {name: value.detach().clone() for name, value in trainer.policy.model.state_dict().items()}
 
 
-def _fingerprint(segments: Sequence[TrainSegment], section: SftSection, seed: int) -> str:
+def _fingerprint(trainer: Trainer, segments: Sequence[TrainSegment], section: SftSection) -> str:
     """sha256 hex over what decides the state after an epoch."""
-    plan = asdict(section) | {"patience": 0, "seed": seed}
+    plan = asdict(section) | {"patience": 0, "seed": trainer.seed, "lora": asdict(trainer.section.lora)}
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode())
     for segment in segments:
         digest.update(str(segment.trial_id).encode() + segment.ids.tobytes() + segment.mask.tobytes())

@@ -7,6 +7,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -54,17 +55,22 @@ class StepReport:
     worst: list[dict[str, Any]] = field(default_factory=list)
 
 
-Backend = Callable[[Path, Path | None, TrainSection, str, str], tuple[Policy, Policy | None, Any]]
-"""From the policy's folder, the reference's, the section, dtype and device to policy, reference and optimizer."""
+Backend = Callable[[Path, Path | None, TrainSection, str, str, int], tuple[Policy, Policy | None, Any]]
+"""From the policy's folder, the reference's, the section, dtype, device and seed to policy, reference and optimizer.
+The reference is the policy itself where it is what the policy's adapter stands on."""
 
 
 def plain(
-    folder: Path, reference: Path | None, section: TrainSection, dtype: str, device: str
+    folder: Path, reference: Path | None, section: TrainSection, dtype: str, device: str, seed: int
 ) -> tuple[Policy, Policy | None, Optimizer]:
     """All of it in this process, by torch alone."""
-    policy = Policy(folder, dtype=dtype, device=device, checkpoint_layers=section.checkpoint_layers)
-    held = Policy(reference, dtype=dtype, device=device) if reference else None
-    return policy, held, Optimizer(policy.model, section.optimizer)
+    policy = Policy(
+        folder, dtype=dtype, device=device, checkpoint_layers=section.checkpoint_layers, lora=section.lora, seed=seed
+    )
+    optimizer = Optimizer(policy.model, section.optimizer)
+    if reference is None or (policy.adapter and policy.adapter.is_base(reference)):
+        return policy, policy if reference else None, optimizer
+    return policy, Policy(reference, dtype=dtype, device=device), optimizer
 
 
 def learns(section: TrainSection, segments: Sequence[TrainSegment]) -> bool:
@@ -111,7 +117,7 @@ class Trainer:
         self.temperature = temperature
         self.seed = seed
         reference = Path(reference_dir) if reference_dir else None
-        self.policy, self._reference, self.optimizer = backend(self.folder, reference, section, dtype, device)
+        self.policy, self._reference, self.optimizer = backend(self.folder, reference, section, dtype, device, seed)
         self.gradient = Gradient(self.policy, section, temperature, longest)
         if (self.folder / OPTIMIZER_FILE).is_file():
             self.optimizer.load(self.folder / OPTIMIZER_FILE)
@@ -205,7 +211,9 @@ class Trainer:
     def _score_reference(self, segments: Sequence[TrainSegment]) -> list[FloatArray] | None:
         if self._reference is None:
             return None
-        return score(self._reference, segments, self.temperature, self.section)
+        alone = self.policy.adapter.off() if self.policy.adapter and self._reference is self.policy else nullcontext()
+        with alone:
+            return score(self._reference, segments, self.temperature, self.section)
 
     def _prove(self, segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> StepReport:
         """The proof numbers of these log-probs, and the gate's refusal if there is one."""

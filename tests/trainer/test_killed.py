@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lego.config.schema import Config
+from lego.config.schema import Config, LoraSection
 from lego.policy import PolicyRef
 from lego.rundb import catalogue, rounds
 from lego.rundb.catalogue import TaskEntry
@@ -22,8 +22,10 @@ from tests.trainer._sampled import sample
 from tests.trainer.test_assemble import call, play
 
 
-def config() -> Config:
+def config(rank: int) -> Config:
+    """rank: of an adapter that is trained in the place of the weights; 0: none."""
     made = Config()
+    made.train.lora = LoraSection(rank=rank, alpha=8.0, export="adapter")
     made.engine.threads = 1
     made.train.optimizer.lr = 1e-3
     made.train.micro_batch_tokens = 10  # a segment each: four signs of scoring, then two of each optimizer step
@@ -51,7 +53,7 @@ def played(folder: Path, policy: Path) -> Store:
     return store
 
 
-def train(folder: Path, die_at: int) -> PolicyRef | None:
+def train(folder: Path, die_at: int, rank: int) -> PolicyRef | None:
     """Take the open round's step, and die by SIGKILL when the so-manyth sign of progress is given (-1: while the
     checkpoint is written)."""
     seen = 0
@@ -70,28 +72,33 @@ def train(folder: Path, die_at: int) -> PolicyRef | None:
     try:
         round_ = rounds.latest(store, "train")
         assert round_ and round_.open
-        return asyncio.run(train_round(store, round_, config(), folder / "policies", progress)).policy
+        return asyncio.run(train_round(store, round_, config(rank), folder / "policies", progress)).policy
     finally:
         store.close()
 
 
 def weights(policy: PolicyRef | None) -> bytes:
     assert policy
-    return (Path(policy.path) / "model.safetensors").read_bytes()
+    whole, adapter = (Path(policy.path) / name for name in ("model.safetensors", "adapter/adapter_model.safetensors"))
+    return (whole if whole.exists() else adapter).read_bytes()
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tiny_policy, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("straight")
-    played(folder, tiny_policy).close()
-    return weights(train(folder, 0))
+    """By rank."""
+    ended = {}
+    for rank in (0, 2):
+        folder = tmp_path_factory.mktemp("straight")
+        played(folder, tiny_policy).close()
+        ended[rank] = weights(train(folder, 0, rank))
+    return ended
 
 
-@pytest.mark.parametrize("die_at", [2, 7, -1])
-def test_the_step_taken_again_ends_bit_equal(tiny_policy, undisturbed, tmp_path, die_at):
+@pytest.mark.parametrize(("die_at", "rank"), [(2, 0), (7, 0), (-1, 0), (7, 2)])
+def test_the_step_taken_again_ends_bit_equal(tiny_policy, undisturbed, tmp_path, die_at, rank):
     played(tmp_path, tiny_policy).close()
-    code = f"from tests.trainer.test_killed import *; train(Path({str(tmp_path)!r}), {die_at})"
+    code = f"from tests.trainer.test_killed import *; train(Path({str(tmp_path)!r}), {die_at}, {rank})"
     dead = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert dead.returncode == -signal.SIGKILL, dead.stderr[-2000:]
-    assert weights(train(tmp_path, 0)) == undisturbed
+    assert weights(train(tmp_path, 0, rank)) == undisturbed[rank]
     assert not list((tmp_path / "policies").glob(".*"))
