@@ -26,12 +26,15 @@ from lego.trainer.optimizer import MOMENTS, Paced, decayed_first, read_state
 from lego.trainer.policy import Policy, Scored
 from lego.trainer.ranks import Gang
 
+WHOLE = 10_000
+"""Elements up to which ZeRO 3 leaves a weight whole in each process: gathering a norm costs more than it takes room."""
+
 
 def settings(section: TrainSection, *, trains: bool = True) -> dict[str, Any]:
     """DeepSpeed's own configuration. Gradients add up until lego says that a step is due; schedule and state are
     lego's."""
     stage, offload = section.deepspeed.zero, section.deepspeed.offload
-    zero: dict[str, Any] = {"stage": stage}
+    zero: dict[str, Any] = {"stage": stage, "stage3_param_persistence_threshold": WHOLE}
     if offload != "none" and trains:
         zero["offload_optimizer"] = {"device": "cpu"}
     if offload == "all":
@@ -86,10 +89,11 @@ class ShardedPolicy(Policy):
         self.ranks = self.gang
 
     def _place(self, model: Any) -> Any:
-        if not self._sharded:
-            model.to(self.device)
         if self._sharded:
             _name_strays(model)
+            _keep_names(model)
+        else:
+            model.to(self.device)
         whole = _Whole(model, functools.partial(Policy.score, self))
         optimizer = _adam(decayed_first(model), self._section) if self._trains else None
         config = settings(self._section, trains=self._trains)
@@ -249,6 +253,14 @@ def _name_strays(model: nn.Module) -> None:
         if isinstance(convolution, nn.Module):
             for parameter in convolution.parameters(recurse=False):
                 deepspeed.zero.register_external_parameter(module, parameter)
+
+
+def _keep_names(model: Any) -> None:
+    """Have a policy written under the names that it was read under: what loads divided weights takes every renaming
+    that transformers knows for the class to have happened, and writing undoes them all."""
+    renamings = getattr(model, "_weight_conversions", None)
+    if renamings is not None:
+        model._weight_conversions = [renaming for renaming in renamings if renaming.was_used()]
 
 
 def _shape(parameter: nn.Parameter) -> tuple[int, ...]:

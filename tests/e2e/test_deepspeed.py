@@ -17,8 +17,9 @@ pytestmark = pytest.mark.podman
 
 ALL = "deepspeed" in os.environ.get("LEGO_REQUIRE", "").split(",")
 MODES = [(2, 2, "none")] + ALL * [
-    (0, 2, "none"), (1, 1, "none"), (1, 2, "none"), (2, 1, "none"), (3, 1, "none"), (3, 2, "none"),
-    (1, 2, "optimizer"), (2, 1, "optimizer"), (2, 2, "optimizer"), (3, 1, "all"), (3, 2, "all"),
+    (0, 1, "none"), (0, 2, "none"), (1, 1, "none"), (1, 2, "none"), (2, 1, "none"), (3, 1, "none"), (3, 2, "none"),
+    (1, 1, "optimizer"), (1, 2, "optimizer"), (2, 1, "optimizer"), (2, 2, "optimizer"),
+    (3, 1, "optimizer"), (3, 2, "optimizer"), (3, 1, "all"), (3, 2, "all"),
 ]  # fmt: skip
 
 
