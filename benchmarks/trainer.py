@@ -115,11 +115,15 @@ def of_run(folder: Path, run: Path) -> list[Measure]:
 
     measures = []
     store = Store.open_read_only(run / "run.db")
-    for row in store.rows("SELECT id, harness, policy_version FROM trials WHERE status = 'finished' ORDER BY id"):
+    sampled_by = (
+        "SELECT t.id, t.harness, p.path FROM trials t JOIN rounds r ON r.id = t.round_id "
+        "JOIN policies p ON p.version = r.policy_version WHERE t.status = 'finished' ORDER BY t.id"
+    )
+    for row in store.rows(sampled_by):
         given = cut_trial(store, row["id"], "policy").segments
         if len(given) > 1:
-            policy = str(run / "policies" / str(row["policy_version"]))
-            measures += shared(folder, f"trial {row['id']} ({row['harness']}, {len(given)} segments)", policy, given)
+            what = f"trial {row['id']} ({Path(row['harness']).stem}, {len(given)} segments)"
+            measures += shared(folder, what, row["path"], given)
     store.close()
     return measures
 
