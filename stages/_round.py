@@ -9,6 +9,8 @@ from collections.abc import Coroutine, Sequence
 import click
 
 from lego.errors import ImageError
+from lego.rollout.refill import refill
+from lego.rollout.run import Run
 from lego.rollout.site import Workshop
 from lego.rollout.stopping import Stop
 from lego.rollout.work import run_trials, run_verifications
@@ -25,6 +27,15 @@ def heading(round_: Round) -> str:
         f"{'round' if round_.kind == 'train' else round_.kind} {round_.ordinal} · policy {round_.policy_version} · "
         f"{settings['samples']} sample{'s' if settings['samples'] != 1 else ''} a task · {settings['sampler']}"
     )
+
+
+def refilled(run: Run, round_: Round) -> bool:
+    """Add to a round what it lacks in groups with spread (lego.rollout.refill), and say so; whether anything was."""
+    lacking = refill(run, round_)
+    if lacking:
+        more = len(lacking.tasks)
+        click.echo(f"{lacking}: {more} more task{'s' if more != 1 else ''}, of the same policy", err=True)
+    return lacking is not None
 
 
 async def ready_images(workshop: Workshop, round_: Round, stop: Stop) -> None:

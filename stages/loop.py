@@ -39,7 +39,7 @@ async def _loop(loaded: Loaded, as_json: bool) -> None:
 async def _rounds(run: Run, workshop: Workshop, stop: Stop, as_json: bool) -> None:
     from lego.rollout.next import train_round_now
     from lego.rundb import rounds, trials, verdicts
-    from stages._round import run_round, tell_summary
+    from stages._round import refilled, run_round, tell_summary
     from stages._train import tell_outcome, train_with_progress
 
     wanted = run.config.loop.rounds
@@ -51,6 +51,8 @@ async def _rounds(run: Run, workshop: Workshop, stop: Stop, as_json: bool) -> No
             return
         round_ = train_round_now(run)
         summary = await run_round(workshop, round_, stop)
+        while refilled(run, round_):
+            summary = await run_round(workshop, round_, stop)
         if trials.unfinished(run.store, round_.id) or verdicts.waiting(run.store, round_.id):
             return
         tell_summary(summary, err=as_json)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def command(loaded: Loaded, as_json: bool) -> None:
     """Run the trials of the open round; open the next round if the last one is closed.
 
+    With rollout.refill, a verified round that lacks groups with spread is given other tasks.
+
     Several `lego rollout` on one run share the work. Ctrl-C once finishes what runs; twice gives it back.
     """
     uvloop.run(_rollout(loaded, as_json))
@@ -26,11 +28,12 @@ def command(loaded: Loaded, as_json: bool) -> None:
 
 async def _rollout(loaded: Loaded, as_json: bool) -> None:
     from lego.rollout.next import train_round_now
-    from stages._round import run_round, tell_summary
+    from stages._round import refilled, run_round, tell_summary
     from stages._run import at_work
 
     async with at_work(loaded) as (run, workshop, stop):
         round_ = train_round_now(run)
+        refilled(run, round_)
         summary = await run_round(workshop, round_, stop, verify_too=False)
         if as_json:
             print_json({"round": round_.ordinal, "policy": round_.policy_version, **asdict(summary)})

@@ -26,6 +26,7 @@ def command(loaded: Loaded, as_json: bool) -> None:
 
 
 async def _train(loaded: Loaded, as_json: bool) -> None:
+    from lego.rollout.refill import shortage
     from lego.rollout.run import open_run
     from lego.rollout.scheduler import leases_renewed
     from lego.rundb import rounds
@@ -38,6 +39,12 @@ async def _train(loaded: Loaded, as_json: bool) -> None:
     if run is None or round_ is None or not round_.open:
         raise TrainerError(
             "no round is open: there is nothing to train on", hint="lego rollout begins one", fault="user"
+        )
+    if lacking := shortage(run, round_):
+        raise TrainerError(
+            f"round {round_.ordinal} is to be refilled: {lacking}",
+            hint="lego rollout adds other tasks; or train on what there is, with rollout.refill=0",
+            fault="user",
         )
     async with leases_renewed(run.store):
         outcome = await train_with_progress(run, round_)

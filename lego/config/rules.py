@@ -62,6 +62,7 @@ BOUNDS: dict[str, _Bound] = {
     "rollout.max_turns": _AT_LEAST_ONE,
     "rollout.max_output_tokens": _AT_LEAST_ONE,
     "rollout.max_total_tokens": _NOT_NEGATIVE,
+    "rollout.refill": _NOT_NEGATIVE,
     "rollout.max_attempts": _AT_LEAST_ONE,
     "rollout.concurrency": _AT_LEAST_ONE,
     "verify.concurrency": _AT_LEAST_ONE,
@@ -229,6 +230,10 @@ def _rollout(config: Config) -> Iterator[Problem]:
         yield Problem(
             "rollout.max_total_tokens",
             f"{rollout.max_total_tokens} is less than one call may sample ({rollout.max_output_tokens})",
+        )
+    if rollout.refill and not rollout.tasks_per_round:
+        yield Problem(
+            "rollout.refill", "rollout.tasks_per_round=0 puts every task into the round: none is left to join it"
         )
     if config.engine.kind != "scripted" and config.tasks.train and rollout.samples_per_task == 1:
         yield Problem(

@@ -113,6 +113,7 @@ class RolloutSection:
     max_output_tokens: int = tunable(1024, "tokens one call may sample")
     max_total_tokens: int = tunable(0, "tokens a trial may sample in all (0 = no cap)")
     history: str = tunable("raw", "raw keeps every sampled token in context; template renders as a stock server would")
+    refill: int = tunable(0, "tasks that may join a training round until tasks_per_round of its groups have spread")
     max_attempts: int = tunable(3, "attempts of one trial after infrastructure faults")
     concurrency: int = machine(4, "trials run at once")
     lease: str = machine("60s", "how long a worker may be silent before its work is taken over")

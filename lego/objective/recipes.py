@@ -31,7 +31,7 @@ RECIPES: Mapping[str, Recipe] = {
     "grpo": Recipe(grpo, "standardised", "trial", Clip(0.2, 0.2)),
     # Liu et al. 2025, arXiv:2503.20783: neither the group's spread nor a trial's length scales its gradient.
     "dr_grpo": Recipe(grpo, "centred", "constant", Clip(0.2, 0.2)),
-    # Yu et al. 2025, arXiv:2503.14476: clip-higher, token mean. Its dynamic sampling is a matter of the rollout.
+    # Yu et al. 2025, arXiv:2503.14476: clip-higher, token mean. Its dynamic sampling is rollout.refill.
     "dapo": Recipe(grpo, "standardised", "token", Clip(0.2, 0.28)),
     # MiniMax 2025, arXiv:2506.13585; no bound downwards, 5 upwards.
     "cispo": Recipe(cispo, "standardised", "token", Clip(1.0, 4.0)),

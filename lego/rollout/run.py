@@ -17,7 +17,7 @@ from lego.config.schema import Config
 from lego.errors import ConfigError
 from lego.harness.spec import HarnessSpec, load_spec
 from lego.policy import PolicyRef
-from lego.rundb import catalogue, meta
+from lego.rundb import catalogue, meta, rounds
 from lego.rundb.catalogue import TaskEntry
 from lego.rundb.paths import run_db, run_folder
 from lego.rundb.store import Store, git_commit
@@ -56,6 +56,12 @@ class Run:
         if found is None:
             raise ConfigError(f"there is no policy {wanted} in this run", hint="lego status -c CONFIG lists them")
         return found
+
+    def harness_of(self, task: str, ordinal: int) -> str:
+        """The harness of a task's group in round `ordinal`: its own, or one drawn by weight."""
+        known = self.tasks.get(task)
+        own = known.harness if known else ""
+        return own or rounds.pick_harness(dict(self.config.harness), self.config.run.seed, ordinal, task)
 
     def _start(self) -> PolicyRef:
         from lego.engine.digest import folder_digest

@@ -90,14 +90,12 @@ def begin_round(run: Run, kind: RoundKind, policy: PolicyRef, ordinal: int) -> R
     else:
         chosen = rounds.pick_tasks(ids, seed, ordinal, settings.tasks)
     drawn = 0 if kind == "eval" else ordinal
-    own = {task.id: task.harness for task in run.tasks.values() if task.harness}
-    weights = dict(config.harness)
     return rounds.open_round(
         run.store,
         kind,
         ordinal=ordinal,
         policy_version=policy.version,
-        tasks=[(task, own.get(task) or rounds.pick_harness(weights, seed, drawn, task)) for task in chosen],
+        tasks=[(task, run.harness_of(task, drawn)) for task in chosen],
         samples=settings.samples,
         settings=settings.as_dict(),
     )

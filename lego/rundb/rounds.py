@@ -105,7 +105,15 @@ def open_round(
                 "opened_at": now(),
             },
         )
-        for position, (task_id, harness) in enumerate(tasks):
+        add_tasks(store, round_id, tasks, samples)
+        return get(store, round_id)
+
+
+def add_tasks(store: Store, round_id: int, tasks: Sequence[tuple[str, str]], samples: int) -> None:
+    """Append (task id, harness) to a round, with all their trials pending, in one transaction."""
+    with store.write():
+        begin = store.value("SELECT coalesce(max(position) + 1, 0) FROM round_tasks WHERE round_id = ?", (round_id,))
+        for position, (task_id, harness) in enumerate(tasks, start=int(begin)):
             store.insert(
                 "round_tasks", {"round_id": round_id, "position": position, "task_id": task_id, "harness": harness}
             )
@@ -121,7 +129,6 @@ def open_round(
                         "status": "pending",
                     },
                 )
-        return get(store, round_id)
 
 
 def close_round(store: Store, round_id: int, reason: str) -> None:

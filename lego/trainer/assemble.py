@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ import numpy as np
 from lego.config.schema import Config
 from lego.errors import TrainerError
 from lego.objective.advantages import SegmentWeight, group_advantages, segment_weights
+from lego.objective.groups import TRUNCATED, group_reward
 from lego.objective.recipes import recipe
 from lego.rundb import calls, routing, trials, verdicts
 from lego.rundb.cut import call_rows
@@ -23,9 +23,6 @@ from lego.trainer.batch import TrainSegment
 from lego.trainer.routing import path_routing
 from lego.trajectory.segments import Keep, Segmentation, segments
 from lego.trajectory.tree import rebuild
-
-TRUNCATED = ("timeout", "turns", "tokens", "context")
-"""Endings by which a limit, not the agent, ended the trial."""
 
 Sampler = Literal["policy", "script"]
 
@@ -160,26 +157,12 @@ def cut_trial(store: Store, trial_id: int, sampler: Sampler) -> Segmentation:
 def _rewards(rows: list[Row], config: Config, ordinal: int) -> dict[int, float | None]:
     """Trial -> reward. For the control of train.shuffle_rewards the graded trials of the round exchange theirs, by the
     run's seed: as many rewards as were earned, given to whoever."""
-    earned = {row["id"]: _reward(row, config) for row in rows}
+    earned = {row["id"]: group_reward(row, config.verify.tamper, config.train.truncated) for row in rows}
     if not config.train.shuffle_rewards:
         return earned
     graded = sorted(trial for trial, reward in earned.items() if reward is not None)
     order = np.random.default_rng([config.run.seed, ordinal]).permutation(len(graded))
     return earned | {trial: earned[graded[int(at)]] for trial, at in zip(graded, order, strict=True)}
-
-
-def _reward(row: Row, config: Config) -> float | None:
-    """The reward as the group's statistics see it; None for a trial that enters none."""
-    if row["reward"] is None:
-        return None
-    tampered = bool(json.loads(row["tamper"]))
-    if tampered and config.verify.tamper == "exclude":
-        return None
-    if tampered and config.verify.tamper == "penalise":
-        return 0.0
-    if row["ending"] in TRUNCATED and config.train.truncated == "penalise":
-        return 0.0
-    return float(row["reward"])
 
 
 def _dropped(row: Row, reward: float | None, advantage: float | None, state: str, config: Config) -> str:
