@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
@@ -22,15 +26,50 @@ def start_time(pid: int) -> int | None:
 
 def descendants(pid: int) -> list[int]:
     """The processes that `pid` and its children have started and that are still theirs, parents before children."""
-    children: dict[int, list[int]] = defaultdict(list)
+    return _below([pid], _all())[1:]
+
+
+def session(pid: int) -> list[int]:
+    """The processes of the session that `pid` leads, or led while it lived, and what these have started."""
+    everyone = _all()
+    return _below([each for each, (_, leader) in everyone.items() if leader == pid], everyone)
+
+
+def with_argument(text: str) -> list[int]:
+    """The processes in whose command line `text` stands."""
+    found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        fields = _stat(folder)
-        if fields is not None:
-            children[int(fields[1])].append(int(folder.name))
-    found = list(children[pid])
-    for each in found:
-        found += children[each]
+        with contextlib.suppress(OSError):
+            if text.encode() in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
     return found
+
+
+def kill(pids: Iterable[int]) -> None:
+    """Kill those that are still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _all() -> dict[int, tuple[int, int]]:
+    """Process -> its parent, and its session's leader."""
+    fields = {int(folder.name): _stat(folder) for folder in Path("/proc").glob("[0-9]*")}
+    return {pid: (int(one[1]), int(one[3])) for pid, one in fields.items() if one is not None}
+
+
+def _below(pids: list[int], everyone: Mapping[int, tuple[int, int]]) -> list[int]:
+    """`pids` and what they started, parents before children, each once."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for pid, (parent, _) in everyone.items():
+        children[parent].append(pid)
+    found = dict.fromkeys(pids)
+    queue = list(found)
+    for each in queue:
+        fresh = [child for child in children[each] if child not in found]
+        found |= dict.fromkeys(fresh)
+        queue += fresh
+    return queue
 
 
 def _stat(folder: Path) -> list[str] | None:

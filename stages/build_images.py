@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def command(loaded: Loaded, as_json: bool) -> None:
     """Build the images of the run's tasks and harnesses that are not there yet.
 
-    An image that fails does not stop the others; the exit code is 1 if any failed, and each one's log is named.
+    An image that fails does not stop the others, and its log is named; the exit code is 1 if any failed, and 3 if
+    network or machine failed one, so that it is worth trying again.
     """
     results = uvloop.run(_build(loaded, plain=as_json))
     failed = [result for result in results if result.status == "failed"]
@@ -35,7 +36,7 @@ def command(loaded: Loaded, as_json: bool) -> None:
         raise ImageError(
             f"{len(failed)} of {len(results)} images failed",
             hint="\n".join(f"{result.name}: see {result.log_path}" for result in failed),
-            fault="task",
+            fault="infra" if any(result.fault == "infra" for result in failed) else "task",
         )
 
 

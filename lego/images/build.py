@@ -8,7 +8,7 @@ import fcntl
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 from urllib.parse import quote
@@ -17,7 +17,8 @@ from lego.config.schema import ImagesSection
 from lego.errors import Fault, ImageError, LegoError, SandboxError
 from lego.images import inspection, recipes
 from lego.images.bases import build_base
-from lego.images.command import network_failed, run_logged
+from lego.images.blame import damaged, machine_fault
+from lego.images.command import CommandFailed, run_logged, tail
 from lego.images.hostcfg import lend
 from lego.images.plan import ImageJob, Kind
 from lego.images.scratch import scratch, sweep, write_tree
@@ -29,12 +30,14 @@ Status = Literal["built", "cached", "failed"]
 
 _BUILD_FOLDER = "/run/lego-build"
 _INSPECTION_TIMEOUT = 300.0
+_NOT_REMOVED = (1, 2, 125)
+"""Exit codes of `podman rmi` for an image that is not there, that a container stands on, or that cannot be read."""
 _PAUSES = (2.0, 10.0)
-"""Seconds before a build that the network broke is tried again."""
+"""Seconds before a build that network or machine broke is tried again."""
 
 
-class NetworkFailed(ImageError):
-    """A build that the network broke each time it was tried."""
+class MachineFailed(ImageError):
+    """A build that the network or the machine broke each time it was tried."""
 
 
 @dataclass(frozen=True)
@@ -95,24 +98,23 @@ class Builder:
         self._sizes = await self.podman.call(self.shelf.sizes)
         bases = [job for job in jobs if job.kind == "base"]
         others = [job for job in jobs if job.kind != "base"]
+        self._bases = {job.tag: job for job in bases}
 
-        async def one(job: ImageJob) -> ImageResult:
+        async def one(job: ImageJob, base_failed: str | None = None) -> ImageResult:
             path = self._log_path(job)
 
             def tell(stage: Stage, result: ImageResult | None) -> None:
                 on_event(ImageEvent(job, stage, len(jobs), path, result))
 
-            return await self._one(job, tell)
+            return await self._one(job, tell, base_failed)
 
         results = {id(job): await one(job) for job in bases}
         broken = {result.tag: result.reason for result in results.values() if result.status == "failed"}
         gate = asyncio.Semaphore(max(1, self.section.parallel))
 
         async def guarded(job: ImageJob) -> None:
-            why = broken.get(job.recipe.base) if job.recipe is not None else None
-            told = job if why is None else replace(job, problem=f"its base image failed: {why}")
             async with gate:
-                results[id(job)] = await one(told)
+                results[id(job)] = await one(job, broken.get(job.recipe.base) if job.recipe is not None else None)
 
         async with asyncio.TaskGroup() as group:
             for job in others:
@@ -122,19 +124,21 @@ class Builder:
     def _log_path(self, job: ImageJob) -> Path:
         return self.log_dir / f"{job.kind}-{job.key[:20]}.log"
 
-    async def _one(self, job: ImageJob, tell: _Tell) -> ImageResult:
+    async def _one(self, job: ImageJob, tell: _Tell, base_failed: str | None) -> ImageResult:
         started = time.monotonic()
         log_path = self._log_path(job)
         tell("look", None)
         status: Status = "failed"
         reason, size = job.problem, 0
         fault: Fault = "task" if job.kind == "task" else "infra"
+        if base_failed is not None:
+            reason, fault = f"its base image failed: {base_failed}", "infra"
         if not reason:
             try:
                 status, size = await self._ensure(job, log_path, tell)
             except LegoError as error:
                 reason = error.message
-                fault = error.fault if isinstance(error, SandboxError | NetworkFailed) else fault
+                fault = error.fault if isinstance(error, SandboxError | MachineFailed) else fault
             except TimeoutError:
                 reason = f"not built within {job.timeout:.0f} s"
             except OSError as error:
@@ -166,21 +170,40 @@ class Builder:
         return "built", await self._size(job.tag) or 0
 
     async def _with_patience(self, job: ImageJob, log: IO[bytes]) -> None:
-        """Build, again after a pause where the network broke it. What it broke to the end is infrastructure's fault."""
+        """Build, again after a pause where network or machine broke it. What they broke to the end is infrastructure's
+        fault."""
         for pause in (*_PAUSES, None):
             began = log.seek(0, os.SEEK_END)
             try:
+                await self._have_base(job, log)
                 async with asyncio.timeout(job.timeout):
                     await self._make(job, log)
                 return
-            except ImageError as error:
+            except (ImageError, SandboxError) as error:
                 log.flush()
-                if not network_failed(Path(log.name), began):
+                said = tail(Path(log.name), began)
+                why = machine_fault(said, error.code if isinstance(error, CommandFailed) else None)
+                if not why and not isinstance(error, SandboxError):
                     raise
+                why = why or "podman failed"
                 if pause is None:
-                    raise NetworkFailed(f"the network failed {len(_PAUSES) + 1} times: {error.message}") from error
-                _note(log, f"the network failed; again in {pause:g} s")
+                    raise MachineFailed(f"{why} ({len(_PAUSES) + 1} tries): {error.message}") from error
+                if job.recipe is not None and job.recipe.base in self._bases and damaged(said):
+                    await self._output("rmi", job.recipe.base, allow=_NOT_REMOVED)
+                _note(log, f"{why}; again in {pause:g} s")
                 await asyncio.sleep(pause)
+
+    async def _have_base(self, job: ImageJob, log: IO[bytes]) -> None:
+        """Make the base again where it is lost, or was thrown away as damaged, since this build began."""
+        base = self._bases.get(job.recipe.base) if job.recipe is not None else None
+        if base is None or await self._exists(base.tag):
+            return
+        _note(log, f"its base image {base.name} is gone from the store: it is made again")
+        await self._output("rmi", base.tag, allow=_NOT_REMOVED)  # what there may be left of it
+        self._sizes.pop(base.tag, None)
+        result = await self._one(base, lambda stage, result: None, None)
+        if result.status == "failed":
+            raise MachineFailed(f"its base image is gone from the store and cannot be made again: {result.reason}")
 
     async def _make(self, job: ImageJob, log: IO[bytes]) -> None:
         if job.section is not None:
@@ -250,23 +273,13 @@ class Builder:
 
     async def _inspect(self, image: str) -> inspection.Inspection:
         output = await self._output(
-            "run",
-            "--rm",
-            "--network",
-            "none",
-            "--user",
-            "0",
-            "--entrypoint",
-            "/bin/sh",
-            image,
-            "-c",
-            inspection.SCRIPT,
-            timeout=_INSPECTION_TIMEOUT,
-        )
+            "run", "--rm", "--network", "none", "--user", "0", "--entrypoint", "/bin/sh", image, "-c",
+            inspection.SCRIPT, timeout=_INSPECTION_TIMEOUT, allow=(126, 127),
+        )  # fmt: skip
         try:
             return inspection.parse(output)
         except ValueError as error:
-            raise ImageError(f"{error}", hint="the image needs sh, find and sha256sum", fault="task") from error
+            raise ImageError(f"{error}: the image needs sh, find and sha256sum", fault="task") from error
 
     def _record(self, job: ImageJob) -> inspection.Inspection | None:
         try:
@@ -292,16 +305,20 @@ class Builder:
             await self._run(self.podman.argv("pull", image), log)
 
     async def _size(self, tag: str) -> int | None:
-        """Bytes of an image with its layers; None where it is not there."""
+        """Bytes of an image with its layers; None where it is not there, or cannot be read."""
         if tag in self._sizes:
             return self._sizes[tag]
         response = await self.podman.call(
-            lambda: self.podman.request("get", f"/images/{quote(tag, safe='')}/json", allow=(404,))
+            lambda: self.podman.request("get", f"/images/{quote(tag, safe='')}/json", allow=(404, 500))
         )
         return int(response.json()["Size"]) if response.status_code == 200 else None
 
-    async def _output(self, *args: str, timeout: float = 60.0) -> str:
-        done = await self.podman.call(lambda: self.podman.cli(*args, timeout=timeout))
+    async def _exists(self, tag: str) -> bool:
+        """Whether an image is in the store now and whole enough to be looked at."""
+        return bool(await self._output("image", "inspect", "--format", "{{.Id}}", tag, allow=(125,)))
+
+    async def _output(self, *args: str, timeout: float = 60.0, allow: Sequence[int] = ()) -> str:
+        done = await self.podman.call(lambda: self.podman.cli(*args, timeout=timeout, allow=allow))
         return done.stdout.decode(errors="replace")
 
     async def _run(self, argv: Sequence[str], log: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""One command of a build: its output in a log, its processes gone with it, and whether the network was to blame."""
+"""One command of a build: its output in a log, its processes gone with it."""
 
 from __future__ import annotations
 
@@ -6,35 +6,31 @@ import asyncio
 import contextlib
 import os
 import re
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from lego.errors import ImageError
 from lego.plain import one_line
-from lego.processes import descendants
+from lego.processes import descendants, kill, session
 
 _PATIENCE = 5.0
 _TAIL = 16 << 10
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
-# As resolvers, apt, pip, npm, git, curl and podman word it. Said near the end of a failed command's output it means
-# that the same command may well pass a moment later.
-_HICCUP = re.compile(
-    rb"temporary failure (?:resolving|in name resolution)|could(?: not|n't) resolve host|EAI_AGAIN"
-    rb"|connection (?:timed out|reset|refused)|ETIMEDOUT|ECONNRESET|ECONNREFUSED|network is unreachable|i/o timeout"
-    rb"|tls handshake timeout|read timed out|readtimeouterror|newconnectionerror|hash sum mismatch"
-    rb"|too ?many ?requests|(?:HTTP[ /\d.]*|\berror:? |status(?: code)?:? )(?:429|50[234])\b|bad gateway"
-    rb"|service unavailable|gateway time-?out|remote end hung up unexpectedly|unexpected eof",
-    re.IGNORECASE,
-)
+
+class CommandFailed(ImageError):
+    """`code`: its exit code, negative for the signal that ended it."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 async def run_logged(argv: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> None:
     """Run a command with its output in the log; its whole process group ends with this coroutine.
 
-    Raises ImageError with the last line that it wrote.
+    Raises CommandFailed with the last line that it wrote.
     """
     log.write(f"$ {' '.join(argv)}\n".encode())
     log.flush()
@@ -52,13 +48,10 @@ async def run_logged(argv: Sequence[str], env: Mapping[str, str], log: IO[bytes]
     except BaseException:
         await _end(process)
         raise
+    if code < 0:  # killed by somebody else: what it started does not know of it
+        kill(session(process.pid))
     if code != 0:
-        raise ImageError(last_line(Path(log.name), began) or f"{argv[0]} ended with exit code {code}")
-
-
-def network_failed(log: Path, began: int) -> bool:
-    """Whether what stands in the log from byte `began` on ends in the words of a network that fails for a moment."""
-    return _HICCUP.search(_tail(log, began)) is not None
+        raise CommandFailed(last_line(Path(log.name), began) or f"{argv[0]} ended with exit code {code}", code)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -69,19 +62,18 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         process.terminate()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(process.wait(), _PATIENCE)
-    for pid in (process.pid, *started):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    kill((process.pid, *started))
     await process.wait()
 
 
 def last_line(log: Path, began: int = 0) -> str:
     """The last line that says something after byte `began` of a log, safe to show; "" where there is none."""
-    lines = _COLOURS.sub("", _tail(log, began).decode(errors="replace")).splitlines()
+    lines = _COLOURS.sub("", tail(log, began).decode(errors="replace")).splitlines()
     return next(filter(None, map(one_line, reversed(lines))), "")[:500]
 
 
-def _tail(log: Path, began: int) -> bytes:
+def tail(log: Path, began: int) -> bytes:
+    """The end of what stands in a log from byte `began` on."""
     with log.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(began, size - _TAIL))

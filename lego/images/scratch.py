@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from lego.errors import ImageError
+from lego.processes import kill, session, with_argument
 from lego.sandbox.podman import Podman
 from lego.sandbox.reaper import Owner
 from lego.tasks.task import Tree
@@ -23,11 +24,14 @@ def scratch(podman: Podman) -> Iterator[Path]:
 
 
 def sweep(podman: Podman) -> int:
-    """Remove what dead owners left (contexts, copies of the host's configuration); how many folders that were."""
+    """Remove what dead owners left (contexts, copies of the host's configuration) and end the builds that still read
+    it; how many folders that were."""
     swept = 0
     for folder in _home(podman).iterdir():
         owner = Owner.parse(folder.name.partition(".")[0])
         if owner is not None and not owner.alive():
+            for pid in with_argument(f"{folder}/"):
+                kill(session(pid))
             shutil.rmtree(folder, ignore_errors=True)
             swept += 1
     return swept

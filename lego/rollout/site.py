@@ -148,7 +148,7 @@ class Workshop:
                 size=result.bytes,
                 reason=result.reason,
             )
-            if result.status == "failed" and result.kind == "task":
+            if result.status == "failed" and result.fault == "task":
                 self._failed_images[result.tag] = f"{result.reason} (log: {result.log_path})"
         return results
 

@@ -132,14 +132,19 @@ class Podman:
         return ["podman", *args]
 
     def cli(
-        self, *args: str, input: bytes | None = None, timeout: float | None = None, check: bool = True
+        self,
+        *args: str,
+        input: bytes | None = None,
+        timeout: float | None = None,
+        check: bool = True,
+        allow: Sequence[int] = (),
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a podman command on this store.
 
-        Raises SandboxError with podman's last line of complaint when it fails (and `check`) or exceeds `timeout`
-        seconds.
+        Raises SandboxError with podman's last line of complaint when it fails (and `check`, and not with one of the
+        exit codes that `allow` leaves to the caller) or exceeds `timeout` seconds.
         """
-        return run_podman(self.env, args, input=input, timeout=timeout, check=check)
+        return run_podman(self.env, args, input=input, timeout=timeout, check=check, allow=allow)
 
     @property
     def client(self) -> PodmanClient:
@@ -292,6 +297,7 @@ def run_podman(
     input: bytes | None = None,
     timeout: float | None = None,
     check: bool = True,
+    allow: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[bytes]:
     """Run podman in `env`; see Podman.cli."""
     try:
@@ -307,7 +313,7 @@ def run_podman(
         raise SandboxError(f"podman {args[0]} did not finish in {timeout:.0f} s") from error
     except OSError as error:
         raise SandboxError(f"podman cannot be run: {error}", hint="apt install podman runc") from error
-    if check and done.returncode != 0:
+    if check and done.returncode not in (0, *allow):
         raise SandboxError(f"podman {args[0]} failed: {_last_line(done.stderr) or f'exit code {done.returncode}'}")
     return done
 

@@ -134,14 +134,13 @@ async def test_two_builders_build_one_image_once(podman, section, task, tmp_path
     assert sorted(result.status for (result,) in results) == ["built", "cached"]
 
 
-async def test_a_failed_base_fails_what_stands_on_it(podman, tmp_path):
-    section = ImagesSection(base="registry:localhost/lego-test/absent:1")
-    (base,) = await Builder(podman, section, tmp_path / "logs").build(plan((), (), section))
-    assert (base.status, base.fault) == ("failed", "infra") and base.log_path.is_file()
-    environment = Environment(context={"Dockerfile": File(b"FROM localhost/lego-test/absent:1\n")})
-    waiting = Task(id="w", digest="w", instruction="", environment=environment, tests={})
-    (result,) = await build(podman, section, tmp_path, waiting)
-    assert result.status == "failed" and result.reason.startswith("its base image failed:")
+async def test_what_stands_on_a_base_that_cannot_be_had_is_not_at_fault(podman, task, tmp_path):
+    section = ImagesSection(base="registry:localhost/No-Such")
+    on_it = task("", section)
+    base, result = await Builder(podman, section, tmp_path / "logs").build(plan([on_it], (), section))
+    assert (base.status, base.fault) == (result.status, result.fault) == ("failed", "infra")
+    assert "must be lowercase" in base.log_path.read_text()
+    assert result.reason == f"its base image failed: {base.reason}"
 
 
 @pytest.fixture

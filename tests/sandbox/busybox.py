@@ -29,8 +29,13 @@ _FILES = {
 def busybox_image(podman: Podman) -> str:
     """The image's tag; imported into the store once."""
     if podman.cli("image", "exists", IMAGE, check=False).returncode != 0:
-        podman.cli("import", "--change", "WORKDIR /app", "-", IMAGE, input=_tar(_binary()))
+        podman.cli("import", "--change", "WORKDIR /app", "-", IMAGE, input=rootfs())
     return IMAGE
+
+
+def rootfs() -> bytes:
+    """The image's files, as a tar."""
+    return _tar(_binary())
 
 
 def _binary() -> bytes:
