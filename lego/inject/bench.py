@@ -13,8 +13,9 @@ from typing import Any
 
 from lego.errors import SandboxError
 from lego.inject.recipe import APP, PYTHON
-from lego.sandbox.container import Ending, open_box
+from lego.sandbox.container import open_box
 from lego.sandbox.create import BoxSpec, Limits, Mount
+from lego.sandbox.ending import Ending
 from lego.sandbox.podman import Podman
 from lego.sandbox.seal import INSIDE, Seal, seal
 from lego.tasks.task import File, Tree

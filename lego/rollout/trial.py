@@ -20,8 +20,9 @@ from lego.proxy.session import Caps, Session, SessionSpec
 from lego.rollout.site import Site
 from lego.rundb import calls, catalogue, routing, trials
 from lego.rundb.trials import Trial
-from lego.sandbox.container import Ending, open_box, refuse_unhealthy
+from lego.sandbox.container import open_box
 from lego.sandbox.create import BoxSpec, ImageMount, Mount
+from lego.sandbox.ending import Ending, refuse_unhealthy
 from lego.sandbox.seal import INSIDE, Seal, seal
 from lego.sandbox.submission import Submission, collect, task_roots
 from lego.tasks.task import Task

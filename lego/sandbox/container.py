@@ -15,7 +15,6 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -24,48 +23,21 @@ from lego.errors import SandboxError
 from lego.sandbox import reaper
 from lego.sandbox.cgroup import Cgroup
 from lego.sandbox.create import BoxSpec, create_body
+from lego.sandbox.ending import Ending, Reason
 from lego.sandbox.health import Gate
 from lego.sandbox.layers import Changes, ChangesJob, Entry
 from lego.sandbox.logs import LogTail, OnOutput
-from lego.sandbox.podman import Podman, run_podman
+from lego.sandbox.podman import Podman, ServiceLost, run_podman
 from lego.sandbox.probe import MAP_START
 from lego.sandbox.rootfs import Job, LayJob, ReadJob, perform
 from lego.sandbox.watch import disk_use, exit_watch, note_group
 from lego.tasks.task import File
 
-Reason = Literal["exit", "timeout", "stopped", "oom", "disk", "lost", "unhealthy"]
 _TICK_FIRST, _TICK_LAST = 0.01, 0.1
 _DISK_EVERY = 0.25
 _KILLED = 137
+_NOT_BEGUN = ("created", "configured", "initialized")
 _ASK_AFTER, _GIVE_UP_AFTER = 1.0, 60.0
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a box's command ended. `rc` is None when it is not known; `seconds` is wall clock from start to end.
-
-    `reason`: exit, by itself; timeout, the clock ran out; stopped, the caller's event; oom, the kernel killed it for
-    memory; disk, it wrote more than its limit; lost, the container vanished, which only the host can do; unhealthy, its
-    health check was never good, so that the command did not begin (stdout is what the check and the service said).
-    `evidence`: what the host saw (oom_kills, pids_refused, disk_bytes, output_dropped).
-    """
-
-    rc: int | None
-    reason: Reason
-    stdout: bytes
-    stderr: bytes
-    seconds: float
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-
-
-def refuse_unhealthy(ending: Ending, where: str) -> None:
-    """Raises SandboxError (fault infra) where a health check kept a command from beginning."""
-    if ending.reason == "unhealthy":
-        words = " ".join((ending.stdout + ending.stderr)[-300:].decode(errors="replace").split())
-        raise SandboxError(
-            f"the health check of the environment failed before {where} began: {words or 'without a word'}",
-            hint="the task's environment.healthcheck says what must answer; lego verify --oracle runs it by itself",
-        )
 
 
 class Box:
@@ -172,7 +144,16 @@ class Box:
 
     def _start(self, argv: list[str], env: Mapping[str, str], user: str | None, stdin: bytes) -> None:
         self._create(argv, env, user, stdin)
-        self.podman.request("post", f"/containers/{self._id}/start", allow=(304,))
+        for left in (2, 1, 0):
+            try:
+                self.podman.request("post", f"/containers/{self._id}/start", allow=(304,), tries=1)
+                return
+            except ServiceLost:
+                # It may have started the container before it died; one that has ended meanwhile would run again.
+                if self._begun():
+                    return
+                if not left:
+                    raise
 
     def _create(
         self, argv: list[str], env: Mapping[str, str], user: str | None, stdin: bytes, terminal: bool = False
@@ -229,6 +210,12 @@ class Box:
             raise SandboxError(f"podman cannot say how container {self.name} is: {response.text[:300]}")
         state = response.json()["State"]
         return "running" if state["Running"] else int(state["ExitCode"])
+
+    def _begun(self) -> bool:
+        """Whether the command was started, as far as podman and conmon know."""
+        response = self.podman.request("get", f"/containers/{self._id}/json", allow=(404,))
+        waiting = response.status_code != 404 and response.json()["State"]["Status"] in _NOT_BEGUN
+        return not waiting or self._exit_file().exists()
 
     # --- watching ----------------------------------------------------------------------------------------------
 

@@ -37,6 +37,10 @@ _IDLE = 300
 _GIB = 1 << 30
 
 
+class ServiceLost(SandboxError):
+    """The line to podman's service broke before it had answered."""
+
+
 @dataclass(frozen=True)
 class PodmanSettings:
     """`store` None means the default store. `runtime` is auto, a name or a path. `disk_reserve`: free bytes below
@@ -166,14 +170,16 @@ class Podman:
         data: Any = None,
         allow: Sequence[int] = (),
         timeout: float = 120.0,
+        tries: int = 3,
     ) -> Any:
         """One libpod REST request; the service is restarted if it died. Returns the response.
 
-        `allow` lists statuses of 400 and above that are the caller's to judge. Raises SandboxError otherwise.
+        `allow` lists statuses of 400 and above that are the caller's to judge. Raises ServiceLost where the line breaks
+        `tries` times (what was asked for may have been done), and SandboxError otherwise.
         """
         import requests
 
-        for attempt in range(3):
+        for attempt in range(tries):
             try:
                 response = getattr(self.client.api, method)(path, params=params, data=data, timeout=timeout)
             except (requests.RequestException, ConnectionError) as error:
@@ -181,9 +187,9 @@ class Podman:
                 cause = error.__cause__ or error
                 if isinstance(cause, requests.Timeout):
                     raise SandboxError(f"podman did not answer {method} {path} in {timeout:.0f} s: {cause}") from error
-                if attempt == 2:
-                    raise SandboxError(f"the podman service does not answer ({method} {path}): {cause}") from error
                 self._local.client = None
+                if attempt == tries - 1:
+                    raise ServiceLost(f"the podman service does not answer ({method} {path}): {cause}") from error
                 continue
             if response.status_code >= 400 and response.status_code not in allow:
                 raise SandboxError(f"podman refused {method} {path}: {_complaint(response)}")

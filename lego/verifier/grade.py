@@ -13,8 +13,9 @@ from typing import Any
 
 from lego.clock import TrialClock
 from lego.errors import SandboxError, VerifierError
-from lego.sandbox.container import Ending, open_box, refuse_unhealthy
+from lego.sandbox.container import open_box
 from lego.sandbox.create import BoxSpec, Limits
+from lego.sandbox.ending import Ending, refuse_unhealthy
 from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
 from lego.sandbox.submission import Submission, collect, task_roots

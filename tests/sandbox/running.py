@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lego.sandbox.container import Ending, open_box
+from lego.sandbox.container import open_box
 from lego.sandbox.create import BoxSpec, Limits
+from lego.sandbox.ending import Ending
 from lego.sandbox.podman import Podman
 from lego.sandbox.submission import Submission, collect
 from lego.tasks.task import File

@@ -3,8 +3,10 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from typing import Any
 
 import pytest
+import requests
 
 from lego.clock import TrialClock
 from lego.errors import SandboxError
@@ -217,3 +219,26 @@ async def test_paths_that_leave_the_container_are_refused(podman: Podman, busybo
     for path in ("relative", "/app/../../etc/x"):
         with pytest.raises(SandboxError, match="absolute path"):
             await run(podman, busybox, "true", spec={"workspace": {path: File(b"")}})
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_a_command_runs_once_where_the_service_dies_as_it_starts(
+    podman: Podman, busybox: str, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    """Asked again, podman starts a container anew whose command has ended meanwhile."""
+    send, left = requests.Session.send, ["once"]
+
+    def broken(session: requests.Session, request: requests.PreparedRequest, **how: Any) -> requests.Response:
+        if not str(request.url).endswith("/start") or not left:
+            return send(session, request, **how)
+        left.pop()
+        if answered:
+            send(session, request, **how)
+            podman.cli("wait", str(request.url).split("/")[-2])
+        raise requests.ConnectionError("the service is gone")
+
+    monkeypatch.setattr(requests.Session, "send", broken)
+    async with open_box(podman, BoxSpec(busybox, SMALL)) as box:
+        ending = await box.run(["sh", "-c", "echo ran >> /app/ran; cat /app/ran"])
+        assert await box.get("/app/ran") == b"ran\n"
+    assert (ending.rc, ending.reason, ending.stdout, left) == (0, "exit", b"ran\n", [])
