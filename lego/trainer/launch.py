@@ -1,7 +1,8 @@
 """Training in processes of its own: what they are told and what they tell travels as files in one folder.
 
 The command that trains stays the only writer of the database. Its workers are started by torch's launcher on one
-machine, by DeepSpeed's on many (which must share the folder); they end with the command that started them.
+machine, by DeepSpeed's on many (which must share the folder; lego.trainer.hosts); they end with the command that
+started them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from lego.errors import ConfigError, TrainerError
 from lego.trainer.batch import TrainSegment
 from lego.trainer.checkpoint import NOTES_FILE, write_whole
 from lego.trainer.gradient import Progress
+from lego.trainer.hosts import SignOfLife, read_hosts, require_launcher
 from lego.trainer.step import StepReport, learns
 
 WORKER = "lego.trainer.worker"
@@ -36,6 +39,8 @@ POLICY_FOLDER = "policy"
 WITH_PARENT = "LEGO_WORKERS_END_WITH_STDIN"
 """Set for workers whose standard input closes when the command that started them is gone."""
 _POLL = 0.1
+_PORTS = 20_000, 30_000
+"""Where processes on many machines meet; one drawn a job, since two jobs on one host must not meet each other."""
 _DIED = re.compile(r"Root Cause.*?^\s*rank\s*:\s*(\d+).*?^\s*exitcode\s*:\s*(-?\d+)", re.DOTALL | re.MULTILINE)
 """What torch's launcher says of the process that failed first."""
 
@@ -96,9 +101,13 @@ class GangTrainer:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         put_segments(self._folder / SEGMENTS_FILE, segments)
-        job = {"work": work, "setting": asdict(self._setting), "section": asdict(self.section)}
+        # With a token of its own: workers of a killed command on other machines must not be taken for this one's.
+        token = secrets.token_hex(8)
+        job = {"work": work, "setting": asdict(self._setting), "section": asdict(self.section), "token": token}
         (self._folder / JOB_FILE).write_text(json.dumps(job), encoding="utf-8")
-        code = _watch(_command(self.section, self._folder), self._folder, on_progress)
+        sign = SignOfLife(self._folder, token)
+        sign.give()
+        code = _watch(command(self.section, self._folder), self._folder, on_progress, sign)
         report = self._folder / REPORT_FILE
         if code or not report.is_file():
             raise _failure(self._folder, code)
@@ -140,24 +149,27 @@ def _array(value: Any) -> Any:
     return value.numpy() if isinstance(value, torch.Tensor) else value
 
 
-def _command(section: TrainSection, folder: Path) -> list[str]:
-    hosts, processes = section.deepspeed.hostfile, section.deepspeed.processes
-    if hosts:
-        if not Path(hosts).is_file():
-            raise ConfigError(f"train.deepspeed.hostfile: {hosts} is not a file")
-        launcher = ["deepspeed.launcher.runner", "--hostfile", hosts, "--module"]
+def command(section: TrainSection, folder: Path) -> list[str]:
+    """What starts the workers. Raises ConfigError where the hostfile, or what reaches its hosts, is not as needed."""
+    file, processes = section.deepspeed.hostfile, section.deepspeed.processes
+    if file:
+        require_launcher(read_hosts(Path(file)))
+        port = str(_PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0]))
+        launcher = ["deepspeed.launcher.runner", "--hostfile", file, "--master_port", port]
+        # Else it puts an argument of its own before ours.
+        launcher += ["--no_local_rank", "--module"]
     else:
         number = processes or torch.cuda.device_count() or 1
         launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(number), "-m"]
     return [sys.executable, "-m", *launcher, WORKER, str(folder.resolve())]
 
 
-def _watch(command: Sequence[str], folder: Path, on_progress: Progress | None) -> int:
+def _watch(command: Sequence[str], folder: Path, on_progress: Progress | None, sign: SignOfLife) -> int:
     """Run to the end, telling of progress; the exit code."""
     environment = {**os.environ, WITH_PARENT: "1"}
     environment.setdefault("OMP_NUM_THREADS", "1")
     if not torch.cuda.is_available():
-        environment["DS_ACCELERATOR"] = "cpu"
+        environment["DS_ACCELERATOR"] = "cpu"  # the launcher itself loads DeepSpeed
     with (folder / LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
@@ -166,6 +178,7 @@ def _watch(command: Sequence[str], folder: Path, on_progress: Progress | None) -
     try:
         while process.poll() is None:
             time.sleep(_POLL)
+            sign.give()
             with contextlib.suppress(OSError, ValueError):
                 now = json.loads((folder / PROGRESS_FILE).read_text(encoding="utf-8"))
                 if on_progress and now != told:

@@ -33,15 +33,23 @@ def main(folder: Path) -> int:
 
 
 def _work(folder: Path) -> None:
+    # What the command says in its environment does not reach other machines.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     from omegaconf import OmegaConf
 
     from lego.config.schema import TrainSection
     from lego.trainer import launch
     from lego.trainer.deepspeed import open_backend, prepare
+    from lego.trainer.hosts import end_when_alone
     from lego.trainer.step import Trainer
 
     job = json.loads((folder / launch.JOB_FILE).read_text(encoding="utf-8"))
+    if job["section"]["deepspeed"]["hostfile"]:
+        end_when_alone(folder, job["token"])
     device = prepare()
     setting = launch.Setting(**job["setting"])
     section: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainSection), job["section"]))
