@@ -130,7 +130,7 @@ class Builder:
         tell("look", None)
         status: Status = "failed"
         reason, size = job.problem, 0
-        fault: Fault = "task" if job.kind == "task" else "infra"
+        fault: Fault = "task" if job.kind in ("task", "verifier") else "infra"
         if base_failed is not None:
             reason, fault = f"its base image failed: {base_failed}", "infra"
         if not reason:

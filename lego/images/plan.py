@@ -1,4 +1,4 @@
-"""Which images a run needs: its bases, one a task environment, one a harness."""
+"""Which images a run needs: its bases, one a task environment (and one a verifier's own), one a harness."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lego.errors import LegoError
 from lego.harness.spec import HarnessSpec
 from lego.images import keys, recipes
 from lego.images.recipes import Recipe
-from lego.tasks.task import Task
+from lego.tasks.task import Environment, Task
 
-Kind = Literal["base", "task", "runtime"]
+Kind = Literal["base", "task", "verifier", "runtime"]
 
 _BASE_TIMEOUT = 1800.0
 _RUNTIME_TIMEOUT = 1800.0
@@ -45,21 +45,27 @@ def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSec
         own = recipes.runtime_section(spec, section)
         bases.setdefault(keys.base_tag(own), own)
     jobs: list[ImageJob] = []
-    by_key: dict[str, list[Task]] = defaultdict(list)
-    recipe_of: dict[str, Recipe] = {}
+    members: dict[tuple[Kind, str], list[Task]] = defaultdict(list)
+    recipe_of: dict[tuple[Kind, str], Recipe] = {}
     for task in tasks:
         try:
-            recipe = recipes.task_recipe(task, section)
+            wants: dict[Kind, Recipe | None] = {
+                "task": recipes.task_recipe(task, section),
+                "verifier": recipes.verifier_recipe(task, section),
+            }
         except LegoError as error:
             jobs.append(ImageJob("task", task.digest, "", task.id, tasks=(task,), problem=error.message))
             continue
-        recipe_of[recipe.key] = recipe
-        by_key[recipe.key].append(task)
-        bases |= {tag: own for tag, own in recipes.suites(section).items() if tag in recipe.dockerfile}
-    for key, members in by_key.items():
-        name = members[0].id if len(members) == 1 else f"{members[0].id} and {len(members) - 1} more"
-        timeout = max(task.environment.build_timeout for task in members)
-        jobs.append(ImageJob("task", key, keys.tag("task", key), name, recipe_of[key], tuple(members), timeout))
+        for kind, recipe in wants.items():
+            if recipe is not None:
+                recipe_of[kind, recipe.key] = recipe
+                members[kind, recipe.key].append(task)
+                bases |= {tag: own for tag, own in recipes.suites(section).items() if tag in recipe.dockerfile}
+    for (kind, key), sharers in members.items():
+        name = sharers[0].id if len(sharers) == 1 else f"{sharers[0].id} and {len(sharers) - 1} more"
+        timeout = max(_environment(task, kind).build_timeout for task in sharers)
+        tag = keys.tag(kind, key)
+        jobs.append(ImageJob(kind, key, tag, name, recipe_of[kind, key], tuple(sharers), timeout))
     runtimes: dict[str, ImageJob] = {}
     for spec in wanted:
         recipe = recipes.runtime_recipe(spec, section)
@@ -70,3 +76,7 @@ def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSec
         )
     base_jobs = [ImageJob("base", keys.base_key(own), tag, own.base, section=own) for tag, own in bases.items()]
     return base_jobs + jobs + list(runtimes.values())
+
+
+def _environment(task: Task, kind: Kind) -> Environment:
+    return task.separate.environment if kind == "verifier" and task.separate else task.environment

@@ -1,4 +1,5 @@
-"""Recipes: the build context of a task's image and of a harness's runtime image, as pure functions of content."""
+"""Recipes: the build context of a task's image, of a verifier's and of a harness's runtime image, as pure functions of
+content."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def environment_recipe(environment: Environment, section: ImagesSection, where: 
     try:
         rewritten = dockerfile.rewrite(text, replacements(section))
     except ValueError as error:
-        raise TaskError(f"{where}: environment/{DOCKERFILE}: {error}") from error
+        raise TaskError(f"{where}: {DOCKERFILE}: {error}") from error
     own_base = rewritten.final_base in suites(section) or (
         rewritten.final_base == keys.base_tag(section) and not section.base.startswith("registry:")
     )
@@ -139,6 +140,19 @@ def _npm_stage(spec: HarnessSpec, base: str) -> list[str]:
 def task_tag(task: Task, section: ImagesSection) -> str:
     """Name of a task's image; tasks with the same environment share it."""
     return keys.tag("task", task_recipe(task, section).key)
+
+
+def verifier_recipe(task: Task, section: ImagesSection) -> Recipe | None:
+    """The recipe of the image that a task's tests run in, where that is another one than the agent's."""
+    if task.separate is None or not task.separate.bundled:
+        return None
+    return environment_recipe(task.separate.environment, section, f"{task.where or task.id}: verifier")
+
+
+def verifier_tag(task: Task, section: ImagesSection) -> str:
+    """Name of the image that a task's tests run in."""
+    recipe = verifier_recipe(task, section)
+    return task_tag(task, section) if recipe is None else keys.tag("verifier", recipe.key)
 
 
 def runtime_tag(spec: HarnessSpec, section: ImagesSection) -> str:

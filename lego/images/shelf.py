@@ -55,7 +55,7 @@ class Shelf:
         graph = self._podman.paths.graph
         for one in stored(graph):
             kind = one.tag.removeprefix(f"{REPOSITORY}-").partition(":")[0]
-            if one.tag.startswith(f"{REPOSITORY}-") and kind in ("base", "task", "runtime"):
+            if one.tag.startswith(f"{REPOSITORY}-") and kind in ("base", "task", "verifier", "runtime"):
                 used = self._used_at(one.tag) or one.created
                 free = labels(graph, one.id).get(_NOT_REDISTRIBUTABLE) != "false"
                 found.append(Shelved(one.tag, kind, one.bytes, used, free))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from lego.errors import StoreError
-from lego.images import recipes
-from lego.rollout.site import Workshop, limits_of
+from lego.rollout.site import Workshop
+from lego.rollout.verification import bench_of
 from lego.rundb import trials
 from lego.sandbox.container import open_box
-from lego.sandbox.create import BoxSpec
-from lego.sandbox.layers import Entry
 from lego.sandbox.submission import Submission
-from lego.verifier.grade import CAPABILITIES, hidden_tests
 
 
 async def open_shell(workshop: Workshop, trial_id: int, command: str, *, tests: bool, terminal: bool) -> int:
@@ -25,25 +22,13 @@ async def open_shell(workshop: Workshop, trial_id: int, command: str, *, tests: 
     if row is None or row["submission"] is None:
         what = "left no submission" if row else "is not in this run"
         raise StoreError(f"trial {trial_id} {what}", fault="user", hint=f"lego show {trial_id} says why" if row else "")
-    task = run.tasks[row["task_id"]]
-    environment = task.environment
-    spec = BoxSpec(
-        recipes.task_tag(task, run.config.images),
-        limits_of(run, task),
-        env=environment.env,
-        user=(task.verifier_user if tests else task.agent_user) or "",
-        workdir=environment.workdir,
-        workspace=environment.workspace,
-        run_id=run.config.run.name,
-        trial=str(trial_id),
-        labels={"lego.kind": "shell"},
-        capabilities=CAPABILITIES if tests else (),
-    )
-    async with open_box(workshop.podman, spec) as box:
-        Submission.from_bytes(row["submission"]).apply_to(box)
+    bench = bench_of(run.tasks[row["task_id"]], workshop, str(trial_id))
+    submission = Submission.from_bytes(row["submission"])
+    async with open_box(workshop.podman, bench.tests_spec("shell") if tests else bench.agents_spec("shell")) as box:
         if tests:
-            box.put(hidden_tests(task))
-            box.lay([Entry(path, "dir", 0o777) for path in ("/logs/verifier", "/logs/agent", "/logs/artifacts")])
+            await bench.prepare(box, submission)
+        else:
+            submission.apply_to(box)
         shell = 'if command -v bash > /dev/null; then exec bash "$@"; else exec sh "$@"; fi'
         argv = ["/bin/sh", "-c", shell, "sh", *(["-c", command] if command else [])]
-        return await box.attach(argv, env={**task.verifier_env} if tests else {}, terminal=terminal)
+        return await box.attach(argv, env=bench.task.verifier_env if tests else {}, terminal=terminal)

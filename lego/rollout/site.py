@@ -28,7 +28,7 @@ from lego.sandbox import reaper
 from lego.sandbox.create import Limits
 from lego.sandbox.logs import OnOutput
 from lego.sandbox.podman import Podman, PodmanSettings
-from lego.tasks.task import Task
+from lego.tasks.task import Environment, Task
 from lego.trajectory.render import Rendering, open_rendering
 from lego.trajectory.tokenizer import load_tokenizer
 from lego.units import parse_size
@@ -63,14 +63,16 @@ class Site:
         return recipes.runtime_tag(spec, self.run.config.images)
 
     def task_tag(self, task: Task) -> str:
-        """The image of a task. Raises ImageError (fault task) where it could not be built."""
-        tag = recipes.task_tag(task, self.run.config.images)
-        if tag in self.failed_images:
-            raise ImageError(f"the image of {task.id} does not build: {self.failed_images[tag]}", fault="task")
+        """The image of a task. Raises ImageError (fault task) where it, or its verifier's, could not be built."""
+        section = self.run.config.images
+        tag = recipes.task_tag(task, section)
+        for one, whose in ((tag, "image"), (recipes.verifier_tag(task, section), "verifier's image")):
+            if one in self.failed_images:
+                raise ImageError(f"the {whose} of {task.id} does not build: {self.failed_images[one]}", fault="task")
         return tag
 
     def limits(self, task: Task) -> Limits:
-        return limits_of(self.run, task)
+        return limits_of(self.run, task.environment)
 
     def seed_of(self, trial: Trial) -> int:
         """Every attempt of every sample draws its own numbers, the same in every repetition of the run."""
@@ -79,9 +81,9 @@ class Site:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
-def limits_of(run: Run, task: Task) -> Limits:
-    """The run's limits, tightened by what the task asks for; a task cannot take more than the run allows."""
-    section, environment = run.config.sandbox, task.environment
+def limits_of(run: Run, environment: Environment) -> Limits:
+    """The run's limits, tightened by what a task asks for; a task cannot take more than the run allows."""
+    section = run.config.sandbox
     memory, disk = parse_size(section.memory), parse_size(section.disk)
     return Limits(
         memory=min(memory, environment.memory_mb << 20) if environment.memory_mb else memory,

@@ -26,6 +26,7 @@ from lego.sandbox.ending import Ending, refuse_unhealthy
 from lego.sandbox.seal import INSIDE, Seal, seal
 from lego.sandbox.submission import Submission, collect, task_roots
 from lego.tasks.task import Task
+from lego.verifier.bench import published, run_hooks
 
 _NEVER_REACHED = {"wrong_token", "not_found", "foreign"}
 """Refusals that an unbroken harness never meets: calls that met only these did not reach the model."""
@@ -45,6 +46,7 @@ async def run_trial(trial: Trial, site: Site) -> None:
                 launch = render(spec, _values(site, task, session), site.runtime_tag(spec))
                 async with open_box(site.podman, _box_spec(trial, site, task, launch, sealed)) as box:
                     box.put(launch.files)
+                    box.lay(published(task))
                     ending = await box.run(
                         launch.argv,
                         env=launch.env,
@@ -58,11 +60,13 @@ async def run_trial(trial: Trial, site: Site) -> None:
                         raise SandboxError(f"the socket of the proxy vanished while the harness ran: {sealed.socket}")
                     await session.close()
                     _refuse_infra(site, session, ending)
+                    await run_hooks(box, task)
                     submission = await collect(
                         box,
                         task_roots(site.podman, task, box.spec.image),
                         protected=task.protected,
                         gold_paths=catalogue.gold_paths(site.run.store, task.id),
+                        built=bool(task.separate),
                     )
         _finish(trial, site, session, ending, submission)
 
@@ -150,6 +154,7 @@ def _box_spec(trial: Trial, site: Site, task: Task, launch: Launch, sealed: Seal
         run_id=site.run.config.run.name,
         trial=str(trial.id),
         health=environment.health,
+        several=bool(task.collect),
     )
 
 

@@ -15,7 +15,8 @@ from lego.sandbox.submission import Submission
 from lego.tasks.task import Task
 from lego.units import parse_duration
 from lego.verifier import deeds
-from lego.verifier.grade import Nothing, Oracle, verify
+from lego.verifier.bench import Bench, Place
+from lego.verifier.grade import Nothing, Oracle, grade
 from lego.verifier.likeness import alike
 from lego.verifier.verdict import Finding, Verdict
 from lego.verifier.witness import Seen
@@ -73,20 +74,19 @@ def _asked_itself(row: Row) -> tuple[Finding, ...]:
 
 async def verify_candidate(candidate: Candidate, task: Task, workshop: Workshop, trial: str = "") -> Verdict:
     """The verdict on a submission, on the solution, or on nothing at all. `trial` labels the container."""
+    known = catalogue.gold_seen(workshop.run.store, task.id)
+    bench = bench_of(task, workshop, trial)
+    return await grade(bench, candidate, Seen.from_dict(known) if known else None)
+
+
+def bench_of(task: Task, workshop: Workshop, trial: str = "") -> Bench:
+    """Where a task of the run is verified. `trial` labels the containers."""
     run = workshop.run
     timeout = parse_duration(run.config.verify.timeout) if run.config.verify.timeout else task.verifier_timeout
-    known = catalogue.gold_seen(run.store, task.id)
-    return await verify(
-        workshop.podman,
-        task,
-        recipes.task_tag(task, run.config.images),
-        candidate,
-        limits_of(run, task),
-        timeout,
-        known=Seen.from_dict(known) if known else None,
-        run_id=run.config.run.name,
-        trial=trial,
-    )
+    agents = Place(recipes.task_tag(task, run.config.images), limits_of(run, task.environment))
+    own = task.separate
+    tests_in = Place(recipes.verifier_tag(task, run.config.images), limits_of(run, own.environment)) if own else agents
+    return Bench(workshop.podman, task, agents, tests_in, timeout, run.config.run.name, trial)
 
 
 def record_verdict(trial_id: int, verdict: Verdict, workshop: Workshop, *, leased: bool) -> None:

@@ -1,7 +1,8 @@
-"""One sealed container for one command.
+"""One sealed container for one command, or for several in a row.
 
 The container's command is the work itself, so starting it is all it takes; there is no exec. Files are laid in
-before the start and read out after the end, from outside, while nothing runs inside.
+before the start and read out after the end, from outside, while nothing runs inside. A box for several commands is the
+same container started once for each: what it wrote stays, what ran is gone.
 """
 
 from __future__ import annotations
@@ -9,50 +10,56 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pickle
 import signal
-import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from lego.clock import TrialClock
 from lego.errors import SandboxError
-from lego.sandbox import reaper
+from lego.sandbox import reaper, relay
 from lego.sandbox.cgroup import Cgroup
-from lego.sandbox.create import BoxSpec, create_body
+from lego.sandbox.control import start, state
+from lego.sandbox.create import BoxSpec, Mount, create_body
 from lego.sandbox.ending import Ending, Reason
+from lego.sandbox.files import perform_in
 from lego.sandbox.health import Gate
 from lego.sandbox.layers import Changes, ChangesJob, Entry
 from lego.sandbox.logs import LogTail, OnOutput
-from lego.sandbox.podman import Podman, ServiceLost, run_podman
+from lego.sandbox.podman import Podman
 from lego.sandbox.probe import MAP_START
-from lego.sandbox.rootfs import Job, LayJob, ReadJob, perform
-from lego.sandbox.watch import disk_use, exit_watch, note_group
+from lego.sandbox.rootfs import Carried, Job, LayJob, ReadJob, TreeJob
+from lego.sandbox.seal import lent_folder
+from lego.sandbox.watch import State, disk_use, exit_watch, note_group, settled, told_by_podman
 from lego.tasks.task import File
 
 _TICK_FIRST, _TICK_LAST = 0.01, 0.1
 _DISK_EVERY = 0.25
 _KILLED = 137
-_NOT_BEGUN = ("created", "configured", "initialized")
 _ASK_AFTER, _GIVE_UP_AFTER = 1.0, 60.0
 
 
 class Box:
-    """A container to be: files are gathered by `put` and `lay`, then `run` does everything at once."""
+    """A container to be: files are gathered by `put` and `lay`, then `run` does everything at once. `relay`: the folder
+    through which a box for several commands is told the next one."""
 
-    def __init__(self, podman: Podman, spec: BoxSpec) -> None:
+    def __init__(self, podman: Podman, spec: BoxSpec, relay: Path | None = None) -> None:
         self.podman = podman
         self.spec = spec
+        self._relay = relay
         self.name = f"lego-{uuid.uuid4().hex[:16]}"
         self.laid: dict[str, File] = {}
         self._entries: list[Entry] = []
+        self._emptied: list[str] = []
+        self._script = ""
         self._id = ""
         self._pid_file = ""
         self._layers: dict[str, Any] = {}
         self._creating: asyncio.Future[None] | None = None
+        self._heard = 0
         self.ended = False
         self.put(spec.workspace)
 
@@ -65,6 +72,14 @@ class Box:
     def lay(self, entries: Sequence[Entry]) -> None:
         """Lay entries of any kind, deletions included, after what was put so far."""
         self._entries.extend(entries)
+
+    def empty(self, paths: Sequence[str]) -> None:
+        """Folders (absolute paths) whose content goes before anything is laid."""
+        self._emptied.extend(map(_absolute, paths))
+
+    def allow(self, script: str) -> None:
+        """A file (absolute path) of the image that may be executed, whatever its own mode says."""
+        self._script = _absolute(script)
 
     async def run(
         self,
@@ -82,15 +97,16 @@ class Box:
 
         `clock` begins when the container has started. The container is killed when it runs out, `stop` is set, or
         the disk limit is passed. `on_output` gets output as it comes. Output beyond `output_limit` bytes a stream
-        loses its middle. A box runs once.
+        loses its middle. A box runs once, unless it is made for several commands.
         Raises SandboxError where podman fails; what the command does is never an error.
         """
-        if self._creating is not None:
+        if self._creating is not None and not (self._relay and self.ended):
             raise SandboxError("a box runs one command; open another box for another")
         gate = await self.podman.call(self._gate)
         command = gate.argv(argv) if gate else list(argv)
-        started = asyncio.ensure_future(self.podman.call(self._start, command, env or {}, user, stdin))
-        self._creating = started
+        begin = self._start if self._relay is None else self._start_next
+        started = asyncio.ensure_future(self.podman.call(begin, command, env or {}, user, stdin))
+        self._creating, self.ended = started, False
         await asyncio.shield(started)
         if clock is not None:
             clock.restart()
@@ -123,6 +139,17 @@ class Box:
         self._need_end()
         return cast("dict[str, bytes | None]", await self._perform(ReadJob(self._merged, tuple(paths), cap)))
 
+    async def rest(self) -> None:
+        """Make the container without ever starting it, for the files it would have."""
+        self._creating = asyncio.ensure_future(self.podman.call(self._create, ["/bin/true"], {}, None, b""))
+        await asyncio.shield(self._creating)
+        self.ended = True
+
+    async def tree(self, sources: Sequence[str], exclude: Sequence[Sequence[str]]) -> Carried:
+        """All that lies at absolute paths after the end, less what matches their patterns (one sequence a source)."""
+        self._need_end()
+        return cast(Carried, await self._perform(TreeJob(self._merged, tuple(sources), exclude)))
+
     async def changes(self, roots: Sequence[str], skip: frozenset[str] = frozenset()) -> Changes:
         """What differs from the image under `roots` (absolute, real paths), as bytes, after the end.
 
@@ -144,23 +171,28 @@ class Box:
 
     def _start(self, argv: list[str], env: Mapping[str, str], user: str | None, stdin: bytes) -> None:
         self._create(argv, env, user, stdin)
-        for left in (2, 1, 0):
-            try:
-                self.podman.request("post", f"/containers/{self._id}/start", allow=(304,), tries=1)
-                return
-            except ServiceLost:
-                # It may have started the container before it died; one that has ended meanwhile would run again.
-                if self._begun():
-                    return
-                if not left:
-                    raise
+        start(self.podman, self._id, self._exit_file())
+
+    def _start_next(self, argv: list[str], env: Mapping[str, str], user: str | None, stdin: bytes) -> None:
+        """Start the container with what the relay says; the first time it is made."""
+        assert self._relay is not None
+        relay.say(self._relay, argv, env, stdin)
+        if not self._id:
+            self._start(relay.COMMAND, {}, user, b"")
+            return
+        if (told := settled(self._state, _GIVE_UP_AFTER)) in ("running", "gone"):
+            raise SandboxError(f"container {self.name} cannot be started again: it is {told}")
+        if not self.podman.capabilities.rootless and not os.path.ismount(self._merged):
+            self.podman.request("post", f"/containers/{self._id}/mount")
+        self._lay_all(self.spec.user if user is None else user)
+        start(self.podman, self._id, self._exit_file(), again=True)
 
     def _create(
         self, argv: list[str], env: Mapping[str, str], user: str | None, stdin: bytes, terminal: bool = False
     ) -> None:
         podman, spec = self.podman, self.spec
         podman.check_disk()
-        image = podman.image(spec.image)
+        podman.image(spec.image)  # says so where there is none
         user = user if user is not None else spec.user
         if stdin:
             self._entries.append(Entry("/run/lego-stdin", "file", 0o444, stdin))
@@ -180,11 +212,20 @@ class Box:
         self._layers = dict(shown["GraphDriver"]["Data"] or {})
         if not podman.capabilities.rootless:
             podman.request("post", f"/containers/{self._id}/mount")
+        self._lay_all(user)
+
+    def _lay_all(self, user: str) -> None:
+        """Lay what was gathered since the last time."""
+        image = self.podman.image(self.spec.image)
+        folders = (self.spec.workdir or image.workdir,)
+        job = LayJob(
+            self._merged, self._shift, self._entries, user or image.user, folders, self._emptied, self._script
+        )  # fmt: skip
         try:
-            folders = (spec.workdir or image.workdir,)
-            _perform(podman, self._id, LayJob(self._merged, self._shift, self._entries, user or image.user, folders))
+            perform_in(self.podman, self._id, job)
         except OSError as error:
-            raise SandboxError(f"files cannot be laid into {spec.image}: {error}") from error
+            raise SandboxError(f"files cannot be laid into {self.spec.image}: {error}") from error
+        self._entries, self._emptied = [], []
 
     def _gate(self) -> Gate | None:
         check = self.spec.health
@@ -201,21 +242,8 @@ class Box:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _state(self) -> int | Literal["running", "gone"]:
-        """The exit code as podman itself tells it, or that there is none."""
-        response = self.podman.request("get", f"/containers/{self._id}/json", allow=(404, 500))
-        if response.status_code >= 400:
-            if response.status_code == 404 or "no such container" in response.text:
-                return "gone"
-            raise SandboxError(f"podman cannot say how container {self.name} is: {response.text[:300]}")
-        state = response.json()["State"]
-        return "running" if state["Running"] else int(state["ExitCode"])
-
-    def _begun(self) -> bool:
-        """Whether the command was started, as far as podman and conmon know."""
-        response = self.podman.request("get", f"/containers/{self._id}/json", allow=(404,))
-        waiting = response.status_code != 404 and response.json()["State"]["Status"] in _NOT_BEGUN
-        return not waiting or self._exit_file().exists()
+    def _state(self) -> State:
+        return state(self.podman, self._id)
 
     # --- watching ----------------------------------------------------------------------------------------------
 
@@ -228,7 +256,8 @@ class Box:
         gate: Gate | None,
     ) -> Ending:
         begun = time.monotonic()
-        log = LogTail(self._userdata(self.podman.paths.graph) / "ctr.log", output_limit, on_output, gate)
+        path = self._userdata(self.podman.paths.graph) / "ctr.log"
+        log = LogTail(path, output_limit, on_output, gate, self._heard)
         pid = self._pid()
         group = Cgroup.of_container(self._id, pid)
         evidence: dict[str, Any] = {}
@@ -286,8 +315,9 @@ class Box:
                     stopping.cancel()
         rc = self._read_exit()
         if rc is None or (rc == _KILLED and killed is None and not evidence.get("oom_kills")):
-            rc = await self._told_by_podman()
+            rc = await told_by_podman(lambda: self.podman.call(self._state))
         log.poll(to_end=True)
+        self._heard = log.offset
         if log.dropped:
             evidence["output_dropped"] = log.dropped
         reason: Reason = killed or ("lost" if rc is None else "exit")
@@ -297,20 +327,6 @@ class Box:
         if gate is not None and not gate.passed and reason not in ("lost", "stopped"):
             reason, stdout = "unhealthy", gate.said
         return Ending(rc, reason, stdout, log.output("stderr"), time.monotonic() - begun, evidence)
-
-    async def _told_by_podman(self) -> int | None:
-        """The exit code of a container that was killed by neither us nor the kernel, None if it is gone.
-
-        The agent may kill its own harness; only the host can take the container away, a moment after the kill.
-        """
-        rc: int | None = None
-        for _ in range(5):
-            state = await self.podman.call(self._state)
-            if state == "gone":
-                return None
-            rc = state if isinstance(state, int) else rc
-            await asyncio.sleep(0.1)
-        return rc
 
     def _exit_file(self) -> Path:
         return self.podman.paths.tmp / "exits" / self._id
@@ -349,7 +365,7 @@ class Box:
             if not self.podman.capabilities.rootless and not os.path.ismount(self._merged):
                 self.podman.request("post", f"/containers/{self._id}/mount")
             try:
-                return _perform(self.podman, self._id, job)
+                return perform_in(self.podman, self._id, job)
             except OSError as error:
                 raise SandboxError(f"the files of container {self.name} cannot be read: {error}") from error
 
@@ -358,22 +374,15 @@ class Box:
 
 @contextlib.asynccontextmanager
 async def open_box(podman: Podman, spec: BoxSpec) -> AsyncIterator[Box]:
-    """A box for one command; its container is removed on the way out, off the critical path."""
-    box = Box(podman, spec)
-    try:
-        yield box
-    finally:
-        await box.close()
-
-
-def _perform(podman: Podman, container: str, job: Job) -> object:
-    if not podman.capabilities.rootless:
-        return perform(job)
-    # Only inside the user namespace can the files be reached and the container's mount be seen.
-    script = 'podman mount "$1" > /dev/null && exec "$2" -c "from lego.sandbox.rootfs import main; main()"'
-    env = {**podman.env, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = run_podman(env, ["unshare", "sh", "-c", script, "sh", container, sys.executable], input=pickle.dumps(job))
-    return pickle.loads(done.stdout)
+    """A box; its container is removed on the way out, off the critical path."""
+    with lent_folder(podman.paths) if spec.several else contextlib.nullcontext() as folder:
+        if folder is not None:
+            spec = replace(spec, mounts=(*spec.mounts, Mount(str(folder), relay.INSIDE)))
+        box = Box(podman, spec, folder)
+        try:
+            yield box
+        finally:
+            await box.close()
 
 
 def _absolute(path: str) -> str:

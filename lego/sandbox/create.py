@@ -52,7 +52,8 @@ class BoxSpec:
 
     `workspace`: absolute paths laid over the image at start. `user`, `workdir` empty mean the image's own.
     `run_id`, `trial` and `labels` let a person, and the reaper, tell containers apart. `capabilities`: what root may
-    do inside; none for an agent. `health`: what must be good before the command begins.
+    do inside; none for an agent. `health`: what must be good before the command begins. `several`: it is
+    for more than one command, one after the other.
     """
 
     image: str
@@ -68,6 +69,7 @@ class BoxSpec:
     trial: str = ""
     capabilities: Sequence[str] = ()
     health: Healthcheck | None = None
+    several: bool = False
 
 
 def create_body(

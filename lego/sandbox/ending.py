@@ -1,4 +1,4 @@
-"""How the one command of a container ended."""
+"""How a container's command came to its end."""
 
 from __future__ import annotations
 

@@ -20,13 +20,20 @@ _CHUNK = 1 << 20
 class LogTail:
     """Keeps at most `limit` bytes of each stream: its first half and its last half. `dropped` counts the rest."""
 
-    def __init__(self, path: Path, limit: int, on_output: OnOutput | None = None, gate: Gate | None = None) -> None:
-        """`gate`: standard output before it has passed is the gate's own."""
+    def __init__(
+        self,
+        path: Path,
+        limit: int,
+        on_output: OnOutput | None = None,
+        gate: Gate | None = None,
+        offset: int = 0,
+    ) -> None:
+        """`gate`: standard output before it has passed is the gate's own. `offset`: where in the file to begin."""
         self._path = path
         self._gate = gate
         self._half = max(limit // 2, 1)
         self._on_output = on_output
-        self._offset = 0
+        self.offset = offset
         self._rest = b""
         self._head: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._tail: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
@@ -37,12 +44,12 @@ class LogTail:
         try:
             with self._path.open("rb") as file:
                 size = file.seek(0, 2)
-                if size < self._offset:
+                if size < self.offset:
                     # conmon starts the file over when it reaches its size limit.
-                    self._offset, self._rest = 0, b""
-                file.seek(self._offset)
+                    self.offset, self._rest = 0, b""
+                file.seek(self.offset)
                 while data := file.read(_CHUNK):
-                    self._offset += len(data)
+                    self.offset += len(data)
                     self._take(data)
                     if not to_end:
                         return

@@ -11,10 +11,12 @@ import contextlib
 import errno
 import os
 import pickle
+import shutil
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from lego.sandbox.layers import ChangesJob, Entry, changes
 
@@ -25,13 +27,17 @@ _LINKS = 40
 class LayJob:
     """Write `entries` in order. `owner` names the user whose ids entries without ids get: a name or number, with
     an optional group, as `podman run --user`. What would replace a folder that is not empty is left out.
-    `folders` are made where nothing, or no folder, is there afterwards: a container cannot start without its own."""
+    `folders` are made where nothing, or no folder, is there afterwards: a container cannot start without its own.
+    What lies in the folders `emptied` goes before that; the file `script`, if there is one, may be executed
+    afterwards."""
 
     merged: str
     shift: int
     entries: Sequence[Entry]
     owner: str = ""
     folders: Sequence[str] = ()
+    emptied: Sequence[str] = ()
+    script: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,28 @@ class ReadJob:
     cap: int = 1 << 20
 
 
-Job = LayJob | ChangesJob | ReadJob
+@dataclass(frozen=True)
+class TreeJob:
+    """Read all that lies at `sources` (absolute paths of files or folders), less what matches their patterns
+    (`exclude`, one tuple a source, as tar --exclude takes them) and what does not fit into `cap` bytes in all."""
+
+    merged: str
+    sources: Sequence[str]
+    exclude: Sequence[Sequence[str]]
+    cap: int = 128 << 20
+
+
+@dataclass
+class Carried:
+    """`entries` without owners or special bits, `folders` those of the sources that are folders. `left_out`: paths over
+    the cap, special files, and links that lead out of their source."""
+
+    entries: list[Entry] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+Job = LayJob | ChangesJob | ReadJob | TreeJob
 
 
 def perform(job: Job) -> object:
@@ -53,6 +80,8 @@ def perform(job: Job) -> object:
         return None
     if isinstance(job, ChangesJob):
         return changes(job)
+    if isinstance(job, TreeJob):
+        return _carried(job)
     return {path: _read(job.merged, path, job.cap) for path in job.paths}
 
 
@@ -141,6 +170,10 @@ def _lay(job: LayJob) -> None:
     # without capabilities has nothing to override it with.
     if stat.S_IMODE(os.lstat(job.merged).st_mode) == 0o555:
         os.chmod(job.merged, 0o755)
+    with _Walker(job.merged) as walker:
+        for path in job.emptied:
+            with contextlib.suppress(NotADirectoryError, FileNotFoundError), walker.parent(path) as (folder, name):
+                _empty(folder, name)
     with _Walker(job.merged, create=(uid + job.shift, gid + job.shift)) as walker:
         for entry in job.entries:
             owner = (
@@ -158,6 +191,29 @@ def _lay(job: LayJob) -> None:
                 mode = _mode(folder, name)
                 if mode is None or not stat.S_ISDIR(mode):
                     _lay_one(folder, name, Entry(path, "dir", 0o755), (uid + job.shift, gid + job.shift))
+        if job.script:
+            with walker.parent(job.script, follow=True) as (folder, name):
+                mode = _mode(folder, name)
+                if mode is not None and stat.S_ISREG(mode):
+                    os.chmod(name, stat.S_IMODE(mode) | 0o555, dir_fd=folder)
+
+
+def _empty(folder: int, name: str) -> None:
+    """Remove what lies in a folder, and a link in its place."""
+    mode = _mode(folder, name)
+    if mode is None or not stat.S_ISDIR(mode):
+        if mode is not None:
+            os.unlink(name, dir_fd=folder)
+        return
+    inside = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        for child in os.listdir(inside):
+            if stat.S_ISDIR(_mode(inside, child) or 0):
+                shutil.rmtree(child, dir_fd=inside)
+            else:
+                os.unlink(child, dir_fd=inside)
+    finally:
+        os.close(inside)
 
 
 def _lay_one(folder: int, name: str, entry: Entry, owner: tuple[int, int]) -> None:
@@ -251,3 +307,57 @@ def _read(merged: str, path: str, cap: int) -> bytes | None:
         if error.errno == errno.ELOOP:
             return None
         raise
+
+
+def _carried(job: TreeJob) -> Carried:
+    found, room = Carried(), [job.cap]
+    with _Walker(job.merged) as walker:
+        for source, patterns in zip(job.sources, job.exclude, strict=True):
+            # A source that is not there, or whose way leads nowhere, is nothing to carry.
+            with contextlib.suppress(OSError), walker.parent(source, follow=True) as (folder, name):
+                _carry(folder, name, source, "", patterns, found, room)
+    return found
+
+
+def _carry(
+    folder: int, name: str, source: str, below: str, patterns: Sequence[str], found: Carried, room: list[int]
+) -> None:
+    """Take in what is at `name`, which is `below` (a relative path) the source."""
+    info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    path = f"{source.rstrip('/')}/{below}" if below else source
+    mode = stat.S_IMODE(info.st_mode) & 0o777
+    if stat.S_ISDIR(info.st_mode):
+        found.entries.append(Entry(path, "dir", mode))
+        if not below:
+            found.folders.append(path)
+        inside = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        try:
+            for child in sorted(os.listdir(inside)):
+                deeper = f"{below}/{child}" if below else child
+                if not _excluded(deeper, patterns):
+                    _carry(inside, child, source, deeper, patterns, found, room)
+        finally:
+            os.close(inside)
+    elif stat.S_ISREG(info.st_mode) and info.st_size <= room[0]:
+        with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder), "rb") as file:
+            data = file.read(room[0])
+        room[0] -= len(data)
+        found.entries.append(Entry(path, "file", mode, data))
+    elif stat.S_ISLNK(info.st_mode) and _stays(target := os.readlink(name, dir_fd=folder), below):
+        found.entries.append(Entry(path, "link", 0o777, os.fsencode(target)))
+    else:
+        found.left_out.append(path)
+
+
+def _excluded(below: str, patterns: Sequence[str]) -> bool:
+    """As tar has it: a pattern may match from any folder on, and its wildcards match slashes too."""
+    parts = below.split("/")
+    tails = ["/".join(parts[begin:]) for begin in range(len(parts))]
+    return any(fnmatchcase(tail, pattern.rstrip("/")) for pattern in patterns for tail in tails)
+
+
+def _stays(target: str, below: str) -> bool:
+    """Whether a link at `below` leads to a place inside the source."""
+    if target.startswith("/") or not below:
+        return False
+    return not os.path.normpath(os.path.join(os.path.dirname(below), target)).startswith("..")

@@ -30,11 +30,18 @@ class Seal:
 
 @contextlib.contextmanager
 def seal(paths: StorePaths) -> Iterator[Seal]:
-    """A socket folder for one trial, gone afterwards. Its name tells the reaper who owns it."""
+    """A socket folder for one trial, gone afterwards."""
+    with lent_folder(paths) as folder:
+        yield Seal(folder)
+
+
+@contextlib.contextmanager
+def lent_folder(paths: StorePaths) -> Iterator[Path]:
+    """A folder that a container may see, gone afterwards. Its name tells the reaper who owns it."""
     folder = paths.sockets / f"{Owner.current().tag}-{next(_COUNT)}"
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
     try:
-        yield Seal(folder)
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -155,8 +155,10 @@ class Submission:
 
 
 def task_roots(podman: Podman, task: Task, image: str) -> tuple[str, ...]:
-    """The absolute paths whose changes are a task's submission."""
-    return task.environment.roots or (task.environment.workdir or podman.image(image).workdir,)
+    """The absolute paths whose changes are a task's submission; a root without a name is the working directory."""
+    environment = task.environment
+    roots = (root or environment.workdir or podman.image(image).workdir for root in environment.roots or ("",))
+    return tuple(dict.fromkeys(roots))
 
 
 async def collect(
@@ -166,17 +168,19 @@ async def collect(
     protected: Sequence[str] = (),
     gold_paths: Sequence[str] = (),
     trusted: bool = False,
+    built: bool = False,
 ) -> Submission:
     """The submission of a box whose command has ended.
 
     `protected`: gitwildmatch patterns relative to a root; ALWAYS_PROTECTED is added. `gold_paths`: absolute
     paths that the task's own solution changes, which are never protected. `trusted`: this is that solution, and nothing
-    is protected from it.
+    is protected from it. `built`: what was built is part of it, for a verifier that gets nothing else.
     """
     watched = [path for path in RESERVED if not any(_under(path, root) for root in roots if root != "/")]
-    found = await box.changes([*roots, *watched], _OUTSIDE)
+    outside = _OUTSIDE - set(roots)
+    found = await box.changes([*_outermost(roots, outside), *watched], outside)
     spec = GitIgnoreSpec.from_lines([] if trusted else [*ALWAYS_PROTECTED, *protected])
-    sieve = _Sieve(tuple(roots), spec, frozenset(gold_paths), box.laid)
+    sieve = _Sieve(tuple(roots), spec, frozenset(gold_paths), box.laid, built)
     for entry in found.entries:
         sieve.take(entry)
     for path in found.oversize:
@@ -196,15 +200,31 @@ async def collect(
     )
 
 
+def _outermost(roots: Sequence[str], outside: frozenset[str]) -> list[str]:
+    """Less the roots that are seen from another one."""
+    return [
+        root
+        for root in roots
+        if any(_under(root, place) for place in outside)
+        or not any(_under(root, other) for other in roots if other != root)
+    ]
+
+
 class _Sieve:
     """Sorts changes into kept and dropped."""
 
     def __init__(
-        self, roots: tuple[str, ...], protected: GitIgnoreSpec, gold: frozenset[str], laid: Mapping[str, File]
+        self,
+        roots: tuple[str, ...],
+        protected: GitIgnoreSpec,
+        gold: frozenset[str],
+        laid: Mapping[str, File],
+        built: bool,
     ) -> None:
-        self._roots, self._protected, self._gold, self._laid = roots, protected, gold, laid
+        self._roots, self._protected, self._gold, self._laid, self._built = roots, protected, gold, laid, built
         self._laid_folders = {folder for path in laid for folder in _folders(path)}
         self._dropped_folders: set[str] = set()
+        self._thinned: set[str] = set()
         self.kept: list[Entry] = []
         self.dropped: list[Dropped] = []
 
@@ -222,6 +242,8 @@ class _Sieve:
         how: Literal["added", "modified", "deleted"] = (
             "deleted" if entry.kind == "deleted" else "modified" if existed else "added"
         )
+        if entry.kind == "deleted":
+            self._thinned.update(_folders(path))
         reason = self._reason(entry, existed)
         if reason is None:
             self.kept.append(entry)
@@ -246,7 +268,8 @@ class _Sieve:
         path = entry.path
         if any(_under(path, place) for place in RESERVED):
             return "reserved"
-        if entry.kind == "special" or path in self._roots:
+        # A root may be a single file, but no folder's place is taken by one.
+        if entry.kind == "special" or (path in self._roots and (entry.kind != "file" or path in self._thinned)):
             return "special"
         root = next(root for root in self._roots if _under(path, root))
         rel = path[len(root.rstrip("/")) :].strip("/")
@@ -260,7 +283,9 @@ class _Sieve:
         # A link or file may stand where a protected folder was, hence the second form.
         if self._protected.match_file(rel) or self._protected.match_file(rel + "/"):
             return "protected"
-        if not existed and (parts[-1] in _BUILT and entry.kind == "dir" or parts[-1].endswith(_BUILT_SUFFIXES)):
+        if self._built or existed:
+            return None
+        if parts[-1] in _BUILT and entry.kind == "dir" or parts[-1].endswith(_BUILT_SUFFIXES):
             return "build"
         return None
 

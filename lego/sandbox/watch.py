@@ -1,14 +1,19 @@
-"""What is looked at from outside while a container runs: its process, its control group, its disk."""
+"""What is looked at from outside while a container runs, and when it has ended: its process, its control group, its
+disk, and what podman makes of it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Literal
 
 from lego.sandbox.cgroup import Cgroup
+
+State = int | Literal["running", "gone"]
+"""What podman says of a container: its exit code, or that there is none."""
 
 
 @contextlib.contextmanager
@@ -61,3 +66,26 @@ def disk_use(upper: str, limit: int) -> int:
         except OSError:
             continue
     return used
+
+
+async def told_by_podman(ask: Callable[[], Awaitable[State]]) -> int | None:
+    """The exit code of a container that was killed by neither us nor the kernel, None if it is gone.
+
+    The agent may kill its own harness; only the host can take the container away, a moment after the kill.
+    """
+    rc: int | None = None
+    for _ in range(5):
+        state = await ask()
+        if state == "gone":
+            return None
+        rc = state if isinstance(state, int) else rc
+        await asyncio.sleep(0.1)
+    return rc
+
+
+def settled(ask: Callable[[], State], patience: float) -> State:
+    """What podman says of a container that has ended, once it has seen that; within `patience` seconds, or as it is."""
+    end = time.monotonic() + patience
+    while (state := ask()) == "running" and time.monotonic() < end:
+        time.sleep(0.01)
+    return state

@@ -1,24 +1,22 @@
-"""Harbor task folders: the single-step core of the format; whatever else a folder asks for is refused by name."""
+"""Harbor task folders; what a folder asks for and cannot be given is refused by name."""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from lego.errors import TaskError
-from lego.tasks import harbor_toml, overlay
+from lego.tasks import harbor_parts as parts
+from lego.tasks import harbor_toml, harbor_verifier, overlay
 from lego.tasks.harbor_files import read_tree
-from lego.tasks.harbor_toml import Artifact, LegoMetadata, TaskToml, in_words
-from lego.tasks.task import DEFAULT_PROTECTED, DemoStep, Environment, Grading, Healthcheck, Task, Tree
-
-_CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+from lego.tasks.harbor_toml import LegoMetadata, TaskToml, in_words
+from lego.tasks.task import DEFAULT_PROTECTED, Artifact, DemoStep, Environment, Grading, Separate, Task, Tree
 
 
 def find(folder: Path) -> list[Path]:
@@ -48,28 +46,35 @@ def load(folder: Path, *, sealed: bool = False, host_env: Mapping[str, str] | No
         only_network = not sealed and set(refused) == set(wishes)
         hint = "set options: {network: sealed} on the source to run it without network" if only_network else ""
         raise TaskError(f"{folder}: not supported: {'; '.join(refused)}", hint=hint)
+    host_env = host_env or {}
     lego = _lego_metadata(folder, toml)
+    alone = toml.verifier.separate
+    carried = harbor_verifier.artifacts(folder, toml.artifacts, separate=alone)
+    environment = _environment(folder, toml, lego, carried, host_env)
+    separate = harbor_verifier.separate(folder, toml, environment, carried, host_env)
     solution = read_tree(folder / "solution", ignore_rules=True)
     if solution and "solve.sh" not in solution:
         raise TaskError(f"{folder}: solution/ has no solve.sh")
     task = Task(
         id=folder.resolve().name,
         digest="",
-        instruction=_without_canary(_text(folder / "instruction.md")),
-        environment=_environment(folder, toml, lego, host_env or {}),
-        tests=_tests(folder, lego),
+        instruction=parts.instruction(folder / "instruction.md"),
+        environment=environment,
+        tests=_tests(folder, lego, separate),
         solution=solution,
         agent_timeout=toml.agent.timeout_sec,
-        agent_user=_user(toml.agent.user),
+        agent_user=parts.user(toml.agent.user),
         verifier_timeout=toml.verifier.timeout_sec,
-        verifier_env=_variables(folder, "verifier.env", toml.verifier.env, host_env or {}),
-        verifier_user=_user(toml.verifier.user),
-        solution_env=_variables(folder, "solution.env", toml.solution.env, host_env or {}),
-        protected=DEFAULT_PROTECTED if lego.protected is None else tuple(lego.protected),
+        verifier_env=parts.variables(folder, "verifier.env", toml.verifier.env, host_env),
+        verifier_user=parts.user(toml.verifier.user),
+        solution_env=parts.variables(folder, "solution.env", toml.solution.env, host_env),
+        protected=_protected(lego, alone),
         demonstration=_demonstration(solution, toml),
-        metadata=_notes(toml, wishes),
+        metadata=_notes(folder, toml, wishes),
         where=str(folder),
         grading=_grading(folder, lego),
+        collect=harbor_verifier.collect(toml.verifier.collect),
+        separate=separate,
     )
     return replace(task, digest=task.content_digest())
 
@@ -77,7 +82,7 @@ def load(folder: Path, *, sealed: bool = False, host_env: Mapping[str, str] | No
 def _read_toml(folder: Path) -> TaskToml:
     path = folder / "task.toml"
     try:
-        data = tomllib.loads(_text(path))
+        data = tomllib.loads(parts.text(path))
     except tomllib.TOMLDecodeError as error:
         raise TaskError(f"{path}: not valid TOML: {error}") from error
     try:
@@ -93,26 +98,11 @@ def _unsupported_files(folder: Path) -> list[str]:
     names = {
         "steps/ (a multi-step task)": folder / "steps",
         "trajectory.json (what an agent said and did before)": folder / "trajectory.json",
-        "tests/Dockerfile (a separate verifier image)": folder / "tests" / "Dockerfile",
         "tests/docker-compose.yaml": folder / "tests" / "docker-compose.yaml",
     }
     others = ("docker-compose.yaml", "docker-compose.yml", "singularity-compose.yaml")
     names |= {f"environment/{name}": folder / "environment" / name for name in others}
     return [name for name, path in names.items() if path.exists()]
-
-
-def _without_canary(text: str) -> str:
-    """An instruction without the leading lines by which benchmarks find themselves in training data; no agent is to
-    see them."""
-    lines = text.split("\n")
-    begin = 0
-    while begin < len(lines) and _CANARY.fullmatch(lines[begin].strip()):
-        begin += 1
-    if not begin:
-        return text
-    while begin < len(lines) and not lines[begin].strip():
-        begin += 1
-    return "\n".join(lines[begin:])
 
 
 def _lego_metadata(folder: Path, toml: TaskToml) -> LegoMetadata:
@@ -126,17 +116,29 @@ def _lego_metadata(folder: Path, toml: TaskToml) -> LegoMetadata:
     return lego
 
 
-def _environment(folder: Path, toml: TaskToml, lego: LegoMetadata, host_env: Mapping[str, str]) -> Environment:
+def _protected(lego: LegoMetadata, separate: bool) -> tuple[str, ...]:
+    """What is carried to a separate verifier is no part of the system that its tests run in."""
+    if lego.protected is not None:
+        return tuple(lego.protected)
+    return () if separate else DEFAULT_PROTECTED
+
+
+def _environment(
+    folder: Path,
+    toml: TaskToml,
+    lego: LegoMetadata,
+    carried: Sequence[Artifact],
+    host_env: Mapping[str, str],
+) -> Environment:
     env = toml.environment
     context: Tree = read_tree(folder / "environment")
     if "Dockerfile" not in context and not env.docker_image:
         raise TaskError(f"{folder}: environment/Dockerfile is missing, and task.toml names no docker_image")
     workdir = env.workdir or ""
-    artifacts = [_artifact_root(folder, one) for one in toml.artifacts]
-    roots = lego.roots or [one for one in artifacts if not one.startswith("/logs/")]
-    if roots and not lego.roots:
-        agent_dir = workdir or _dockerfile_workdir(context)
-        roots = [agent_dir, *roots] if agent_dir else roots
+    roots = list(lego.roots)
+    if carried and (toml.verifier.separate or not roots):
+        roots += [] if toml.verifier.separate else [workdir or parts.dockerfile_workdir(context)]
+        roots += [one.source for one in carried if not one.source.startswith("/logs/") or _published(one.source)]
     workspace: Tree = {}
     if lego.stage:
         try:
@@ -149,50 +151,25 @@ def _environment(folder: Path, toml: TaskToml, lego: LegoMetadata, host_env: Map
         workspace=workspace,
         workdir=workdir,
         roots=tuple(dict.fromkeys(roots)),
-        env=_variables(folder, "environment.env", env.env, host_env),
+        env=parts.variables(folder, "environment.env", env.env, host_env),
         cpus=env.cpus,
         memory_mb=env.memory_mb,
         storage_mb=env.storage_mb,
         build_timeout=env.build_timeout_sec,
-        health=_health(env.healthcheck),
+        health=parts.health(env.healthcheck),
     )
 
 
-def _health(check: harbor_toml.Healthcheck | None) -> Healthcheck | None:
-    if check is None:
-        return None
-    return Healthcheck(
-        command=check.command,
-        interval=check.interval_sec,
-        timeout=check.timeout_sec,
-        start_period=check.start_period_sec,
-        start_interval=check.start_interval_sec,
-        retries=check.retries,
-    )
+def _published(source: str) -> bool:
+    return source == harbor_verifier.PUBLISHED or source.startswith(f"{harbor_verifier.PUBLISHED}/")
 
 
-def _artifact_root(folder: Path, artifact: str | Artifact) -> str:
-    source = artifact if isinstance(artifact, str) else artifact.source
-    if not source.startswith("/"):
-        raise TaskError(f"{folder / 'task.toml'}: artifacts: {source!r} is not an absolute path")
-    return source.rstrip("/") or "/"
-
-
-def _dockerfile_workdir(context: Tree) -> str:
-    """The WORKDIR in force at the end of the Dockerfile's last stage, or "" where it cannot be read off."""
-    workdir = ""
-    dockerfile = context.get("Dockerfile")
-    for line in (dockerfile.data if dockerfile else b"").decode(errors="replace").splitlines():
-        words = line.split()
-        if len(words) >= 2 and words[0].upper() == "FROM":
-            workdir = ""
-        elif len(words) == 2 and words[0].upper() == "WORKDIR" and "$" not in words[1]:
-            workdir = words[1] if words[1].startswith("/") else f"{workdir}/{words[1]}"
-    return workdir
-
-
-def _tests(folder: Path, lego: LegoMetadata) -> Tree:
+def _tests(folder: Path, lego: LegoMetadata, separate: Separate | None) -> Tree:
     tests = read_tree(folder / "tests", ignore_rules=True)
+    if separate is not None and lego.grader == "pytest-ids":
+        raise TaskError(f"{folder}: grader pytest-ids needs the agent's own environment, not a separate verifier")
+    if separate is not None and separate.bundled:
+        return tests
     if "test.sh" not in tests and lego.grader != "pytest-ids":
         raise TaskError(f"{folder}: tests/test.sh is missing")
     return tests
@@ -203,7 +180,7 @@ def _grading(folder: Path, lego: LegoMetadata) -> Grading:
         return Grading(lego.grader)
     path = folder / "tests" / "names.json"
     try:
-        body = json.loads(_text(path))
+        body = json.loads(parts.text(path))
         names = [tuple(body.get(key, ())) for key in ("fail_to_pass", "pass_to_pass")]
     except (ValueError, AttributeError, TypeError) as error:
         raise TaskError(f"{path}: not an object with fail_to_pass and pass_to_pass: {error}") from error
@@ -223,7 +200,7 @@ def _demonstration(solution: Tree, toml: TaskToml) -> tuple[DemoStep, ...]:
     return (DemoStep("ls -A"), DemoStep(body))
 
 
-def _notes(toml: TaskToml, wishes: Iterable[str]) -> dict[str, str]:
+def _notes(folder: Path, toml: TaskToml, wishes: Iterable[str]) -> dict[str, str]:
     notes = {key: str(value) for key, value in toml.metadata.items() if isinstance(value, str | int | float)}
     if package := toml.task:
         authors = [f"{one.name} <{one.email}>" if one.email else one.name for one in package.authors]
@@ -239,43 +216,13 @@ def _notes(toml: TaskToml, wishes: Iterable[str]) -> dict[str, str]:
         notes["source"] = toml.source
     warnings = [f"run without network although it asks for {wish}" for wish in wishes]
     warnings += [f"unknown key {key} ignored" for key in toml.unknown_keys()]
-    for key in ("destination", "exclude"):
-        if any(isinstance(one, Artifact) and getattr(one, key) for one in toml.artifacts):
-            warnings.append(f"artifacts: {key} means nothing here: an artifact's changes are part of the submission")
+    listed = [one for one in toml.artifacts if isinstance(one, harbor_toml.Artifact)]
+    if any(one.destination for one in listed):
+        warnings.append("artifacts: destination means nothing here: nothing is kept in a folder of the host's")
+    if any(one.exclude for one in listed) and not toml.verifier.separate:
+        warnings.append("artifacts: exclude means nothing here: an artifact's changes are part of the submission")
+    if (folder / "tests" / "Dockerfile").is_file() and not toml.verifier.separate:
+        warnings.append("tests/Dockerfile means nothing here: verifier.environment_mode is not separate")
     if warnings:
         notes["warnings"] = "; ".join(warnings)
     return notes
-
-
-def _variables(folder: Path, where: str, env: Mapping[str, str], host_env: Mapping[str, str]) -> dict[str, str]:
-    """`${VAR}` and `${VAR:-default}` filled in, from the variables the source's options let through alone: a task
-    from elsewhere must not be able to read this host's secrets into its sandbox."""
-
-    def fill(match: re.Match[str]) -> str:
-        name, default = match.group(1), match.group(2)
-        if name in host_env:
-            return host_env[name]
-        if default is None:
-            raise TaskError(
-                f"{folder / 'task.toml'}: {where} needs the host variable {name}",
-                hint=f"set it and let it through: options: {{host_env: [{name}]}} on the source",
-            )
-        return default
-
-    return {key: _VARIABLE.sub(fill, value) for key, value in env.items()}
-
-
-def _user(user: str | int | None) -> str | None:
-    return None if user is None else str(user)
-
-
-def _text(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise TaskError(f"{path.parent}: {path.name} is missing") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: cannot be read: {error}") from error
-    if not text.strip():
-        raise TaskError(f"{path}: is empty")
-    return text

@@ -202,6 +202,20 @@ class Verifier(_Network):
     def separate(self) -> bool:
         return self.environment_mode == "separate" or self.environment is not None
 
+    def unsupported(self, name: str, agent: str | int | None) -> Iterator[str]:
+        """`agent`: the one user of the agent's container."""
+        if self.environment is not None:
+            yield from self.environment.unsupported(f"{name}.environment")
+        if any(one.service != "main" for one in self.collect):
+            yield f"{name}.collect.service other than main"
+        if any(one.user is not None and str(one.user) != str(agent) for one in self.collect):
+            yield f"{name}.collect.user other than agent.user"
+
+    def network(self, name: str) -> Iterator[str]:
+        yield from self.wishes(name)
+        if self.environment is not None:
+            yield from self.environment.network(f"{name}.environment")
+
 
 class Solution(_Section):
     env: dict[str, str] = {}
@@ -321,24 +335,24 @@ class TaskToml(_Section):
 
     def unsupported(self) -> list[str]:
         """What the file asks for and lego cannot give, each in words that name the key."""
-        verifier = self.verifier
         asked = {
             "steps (a multi-step task)": bool(self.steps),
-            "verifier.environment_mode = separate": verifier.environment_mode == "separate",
-            "verifier.environment (a separate verifier image)": verifier.environment is not None,
-            "verifier.collect": bool(verifier.collect),
             "artifacts with a service other than main": any(
                 isinstance(one, Artifact) and one.service not in (None, "main") for one in self.artifacts
             ),
         }
-        return [*self.environment.unsupported("environment"), *(name for name, present in asked.items() if present)]
+        return [
+            *self.environment.unsupported("environment"),
+            *self.verifier.unsupported("verifier", self.agent.user),
+            *(name for name, present in asked.items() if present),
+        ]
 
     def network_wishes(self) -> list[str]:
         """Where the file explicitly asks for more network than a sealed sandbox gives."""
         return [
             *self.environment.network("environment"),
             *self.agent.wishes("agent"),
-            *self.verifier.wishes("verifier"),
+            *self.verifier.network("verifier"),
         ]
 
     def unknown_keys(self) -> list[str]:

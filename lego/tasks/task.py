@@ -76,6 +76,47 @@ class Environment:
 
 
 @dataclass(frozen=True)
+class Artifact:
+    """A file or folder (absolute path) that goes from the agent's container to the verifier's, less what matches the
+    patterns `exclude` (as tar --exclude takes them)."""
+
+    source: str
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Collect:
+    """A shell command that is run in the agent's container when the agent is done, before anything is taken out of it.
+    How it ends means nothing. `timeout` in seconds."""
+
+    command: str
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True)
+class Separate:
+    """A verifier with an environment of its own, which gets the `artifacts` and nothing else of what the agent left.
+    `bundled`: its image holds the tests; otherwise it is the agent's image, into which they are laid."""
+
+    environment: Environment
+    bundled: bool
+    artifacts: tuple[Artifact, ...]
+
+    def decisive(self) -> dict[str, object]:
+        """All of it that decides a verdict, as JSON."""
+        env = self.environment
+        return {
+            "context": _fingerprint(env.context) if self.bundled else None,
+            "image": env.image,
+            "workdir": env.workdir,
+            "env": dict(env.env),
+            "limits": [env.cpus, env.memory_mb, env.storage_mb],
+            "health": env.health and asdict(env.health),
+            "artifacts": [asdict(one) for one in self.artifacts],
+        }
+
+
+@dataclass(frozen=True)
 class DemoStep:
     """One step of a scripted demonstration: what to run, and what to say or think beside it."""
 
@@ -123,7 +164,8 @@ class Grading:
 class Task:
     """`id` is unique in a run; `digest` (sha256 hex) is over everything that decides what the task is.
 
-    `tests` are hidden until verification and contain test.sh; `solution` holds solve.sh. `protected` are paths
+    `tests` are hidden until verification and contain test.sh, unless a `separate` verifier's image has them; `solution`
+    holds solve.sh; `collect` are run when the agent is done. `protected` are paths
     (relative to a root, gitwildmatch patterns) that a submission may not change; `demonstration` drives scripted
     trials; `harness` is the one it runs in, empty where the run's weights decide; `grading` says what is made of the
     tests' run.
@@ -147,6 +189,8 @@ class Task:
     where: str = ""
     harness: str = ""
     grading: Grading = field(default_factory=Grading)
+    collect: tuple[Collect, ...] = ()
+    separate: Separate | None = None
 
     def content_digest(self) -> str:
         """sha256 hex over all that decides what the task is: not its name, place, notes, demonstration or harness."""
@@ -172,6 +216,10 @@ class Task:
             decisive["grading"] = asdict(self.grading)
         if env.health is not None:
             decisive["health"] = asdict(env.health)
+        if self.collect:
+            decisive["collect"] = [asdict(one) for one in self.collect]
+        if self.separate is not None:
+            decisive["separate"] = self.separate.decisive()
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 

@@ -15,10 +15,10 @@ def warnings(task: Task) -> list[str]:
     found = [one for one in task.metadata.get("warnings", "").split("; ") if one]
     if not task.solution:
         found.append("has no solution: it cannot be checked, and is not trained on")
-    if task.grading.grader == "harbor":
+    if task.grading.grader == "harbor" and task.tests:
         if not any(_REWARD.search(file.data) for file in task.tests.values()):
             found.append("no file in tests/ writes a reward")
-        if _ABORTS.search(task.tests["test.sh"].data):
+        if "test.sh" in task.tests and _ABORTS.search(task.tests["test.sh"].data):
             found.append("tests/test.sh has set -e: it may end before the reward is written")
     if task.grading.grader == "command":
         found.append("is graded by an exit code alone, which code under test can forge")

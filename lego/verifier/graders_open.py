@@ -16,11 +16,11 @@ def open_grader(task: Task) -> Grader:
     """A grader for one run of a task's tests. Raises VerifierError where the task cannot be graded as it says."""
     grading = task.grading
     if grading.grader == "pytest-ids":
-        app = task.environment.roots[0] if task.environment.roots else task.environment.workdir
+        app = next(iter(task.environment.roots), "") or task.environment.workdir
         if not app:
             raise VerifierError(f"task {task.id}: pytest-ids needs a workdir or a root", fault="task")
         return PytestIdsGrader(task, app, task.verifier_timeout * _REST)
-    if "test.sh" not in task.tests:
+    if "test.sh" not in task.tests and not (task.separate and task.separate.bundled):
         raise VerifierError(f"task {task.id} has no tests/test.sh", fault="task")
     if grading.grader == "swebench":
         return SwebenchGrader(grading)

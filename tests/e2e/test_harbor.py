@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,11 @@ WORKDIR /app
 ENTRYPOINT ["/bin/sh", "-c", "echo up > /srv/up; exec \\"$@\\"", "sh"]
 """
 UP = "[environment.healthcheck]\ncommand = 'grep -q up /srv/up'\ninterval_sec = 0.1\nretries = 600\n"
+COLLECTS = """[verifier]
+environment_mode = "separate"
+[[verifier.collect]]
+command = "cp answer /logs/artifacts/"
+"""
 DOWN = "[environment.healthcheck]\ncommand = 'echo port closed; false'\ninterval_sec = 0.0\nretries = 2\n"
 
 
@@ -31,6 +37,12 @@ def run(podman: Podman, tiny_policy: Path, tmp_path_factory: pytest.TempPathFact
     project = Project(tmp_path_factory.mktemp("harbor"), str(tiny_policy), f"harbor-{uuid.uuid4().hex[:12]}")
     project.task("service", dockerfile=SERVICE, toml=UP, tests=GRADES.replace("[", "grep -q up /srv/up && [", 1))
     project.task("no-service", toml=DOWN)
+    publishes = "#!/bin/sh\necho right > /app/answer\n"
+    checks = GRADES.replace("/app/answer", "/logs/artifacts/answer")
+    project.task("collected", toml=COLLECTS, solve=publishes, tests=checks)
+    own = project.task("own-verifier", toml=COLLECTS, solve=publishes, tests=checks)
+    (own / "tests/Dockerfile").write_text("FROM debian:bookworm\nCOPY . /tests/\nRUN touch /only-here\n")
+    (own / "tests/test.sh").write_text(checks.replace("[", "test -e /only-here && [", 1))
     project.write(rollout={"samples_per_task": 1, "max_attempts": 2})
     assert project.lego("rollout").code == 0
     assert project.lego("verify").code == 0
@@ -58,3 +70,24 @@ def test_a_service_that_does_not_come_up_is_infrastructure(run: Project) -> None
     ]
     assert all("health check" in trial["reason"] and "port closed" in trial["reason"] for trial in tried)
     assert all(trial["reward"] is None for trial in tried)
+
+
+@pytest.mark.parametrize("task", ["collected", "own-verifier"])
+def test_what_is_collected_reaches_a_verifier_of_its_own(run: Project, task: str) -> None:
+    assert reward(run, task) == ("passed", 1.0)
+    (trial,) = attempts(run, task)
+    assert json.loads(trial["submission_note"])["changed"] == ["/logs/artifacts/answer"]
+
+
+def test_a_shell_with_the_tests_is_the_verifiers_own(run: Project) -> None:
+    (trial,) = attempts(run, "own-verifier")
+    inside = "ls /only-here /tests/test.sh /logs/artifacts/answer"
+    assert run.lego("shell", str(trial["id"]), "--tests", "--run", inside).code == 0
+    assert (
+        run.lego("shell", str(trial["id"]), "--run", "test ! -e /only-here && test -e /logs/artifacts/answer").code == 0
+    )
+
+
+def test_a_verifiers_image_is_built_once_and_is_not_the_agents(run: Project) -> None:
+    kinds = [row["kind"] for row in run.rows("SELECT kind FROM images ORDER BY kind")]
+    assert kinds.count("verifier") == 1

@@ -89,7 +89,7 @@ class Injector:
         self._pending = {fault.name: fault for fault in faults}
         self._boxes: dict[str, tuple[str, str]] = {}
         self._here = threading.local()
-        self.request, self.perform, self.send = podman.request, container._perform, requests.Session.send
+        self.request, self.perform, self.send = podman.request, container.perform_in, requests.Session.send
 
     def take(self, trial: str, kind: str, *steps: str) -> Fault | None:
         """The fault that strikes this trial now, at one of `steps`; each is given out once."""

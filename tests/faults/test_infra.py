@@ -82,7 +82,7 @@ async def _run(project: Project, patch: pytest.MonkeyPatch) -> list[Row]:
         engine.__class__ = Struck
         engine.injector = injector  # type: ignore[attr-defined]
         patch.setattr(workshop.podman, "request", injector.on_request)
-        patch.setattr(container, "_perform", injector.on_perform)
+        patch.setattr(container, "perform_in", injector.on_perform)
         patch.setattr(requests.Session, "send", lambda session, *args, **how: injector.on_line(session, *args, **how))
         await asyncio.gather(
             run_trials(site, stop, lambda: None),

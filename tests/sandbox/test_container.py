@@ -132,6 +132,35 @@ async def test_reading_is_for_after_the_end_and_running_is_once(podman: Podman, 
             await box.run(["true"])
 
 
+async def test_a_box_for_several_commands_keeps_its_files_and_nothing_else(podman: Podman, busybox: str) -> None:
+    async with open_box(podman, BoxSpec(busybox, SMALL, env={"A": "1"}, several=True)) as box:
+        line = "cat; echo $A$B > kept; sleep 1000 & exit 7"
+        first = await box.run(["sh", "-c", line], env={"B": "a 'b'"}, stdin=b"in")
+        assert (first.rc, first.stdout) == (7, b"in")
+        assert await box.get("/app/kept") == b"1a 'b'\n"
+        box.put({"/app/laid": File(b"later\n")})
+        second = await box.run(["sh", "-c", "cat kept laid; echo $B.; cat; ls -d /proc/[0-9]* | wc -l; exit 2"])
+        assert (second.rc, second.stdout) == (2, b"1a 'b'\nlater\n.\n4\n")
+        third = await box.run(["sh", "-c", "sleep 1000"], clock=TrialClock(0.0))
+        assert third.reason == "timeout"
+        assert {entry.path for entry in (await box.changes(["/app"])).entries} == {"/app", "/app/kept", "/app/laid"}
+    await podman.drain()
+    assert not list(podman.paths.sockets.glob(f"*{box.name}*"))
+
+
+async def test_a_box_at_rest_has_its_files_and_never_ran(podman: Podman, busybox: str) -> None:
+    async with open_box(podman, BoxSpec(busybox, SMALL)) as box:
+        box.put({"/app/new/x": File(b"x", 0o4755)})
+        await box.rest()
+        found = await box.tree(["/app/pkg", "/app/new", "/app/none"], [("*.py",), (), ()])
+        assert [(entry.path, entry.kind, entry.mode, entry.data) for entry in found.entries] == [
+            ("/app/pkg", "dir", 0o755, b""),
+            ("/app/new", "dir", 0o755, b""),
+            ("/app/new/x", "file", 0o755, b"x"),
+        ]
+        assert found.folders == ["/app/pkg", "/app/new"]
+
+
 async def test_a_missing_image_says_what_to_do(podman: Podman) -> None:
     with pytest.raises(SandboxError, match="localhost/lego-test/none") as caught:
         await run(podman, "localhost/lego-test/none:1", "true")

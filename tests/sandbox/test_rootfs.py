@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lego.sandbox.layers import ChangesJob, Entry
-from lego.sandbox.rootfs import LayJob, ReadJob, perform
+from lego.sandbox.rootfs import Carried, LayJob, ReadJob, TreeJob, perform
 
 # The container's root is whoever runs the tests, so that these run without root too.
 SHIFT = os.getuid()
@@ -134,3 +134,71 @@ def test_large_files_are_named_and_left(root: Path, tmp_path: Path) -> None:
     found = perform(ChangesJob(str(root), str(upper), [], SHIFT, ("/app",), file_cap=100, total_cap=100))
     assert [entry.path for entry in found.entries] == ["/app", "/app/a", "/app/c"]  # type: ignore[attr-defined]
     assert found.oversize == ["/app/b", "/app/d"]  # type: ignore[attr-defined]
+
+
+def carried(root: Path, source: str, *exclude: str, cap: int = 1 << 20) -> Carried:
+    found = perform(TreeJob(str(root), (source,), (exclude,), cap))
+    assert isinstance(found, Carried)
+    return found
+
+
+def test_what_is_carried_is_bytes_and_leads_nowhere_else(root: Path) -> None:
+    (root / "out/deep").mkdir(parents=True)
+    (root / "out/deep/\udcff").write_bytes(b"\0\xff")
+    (root / "out/big").write_bytes(b"x" * 100)
+    os.mkfifo(root / "out/pipe")
+    for name, target in {
+        "in": "../deep/x", "up": "../../secret", "out": str(root.parent / "secret"), "round": "x/../../../out/x",
+    }.items():  # fmt: skip
+        (root / "out/deep" / name).symlink_to(target)
+    found = carried(root, "/out", "*.log", "skip", cap=50)
+    assert {entry.path: (entry.kind, entry.data) for entry in found.entries} == {
+        "/out": ("dir", b""),
+        "/out/deep": ("dir", b""),
+        "/out/deep/\udcff": ("file", b"\0\xff"),
+        "/out/deep/in": ("link", b"../deep/x"),
+    }
+    assert sorted(found.left_out) == ["/out/big", "/out/deep/out", "/out/deep/round", "/out/deep/up", "/out/pipe"]
+
+
+def test_a_source_that_is_a_link_is_resolved_inside_the_root(root: Path) -> None:
+    (root / "secret").write_text("the container's")
+    (root / "a").symlink_to("../secret")
+    (root / "gone").symlink_to("/nowhere/at/all")
+    assert [entry.data for entry in carried(root, "/a").entries] == [b"the container's"]
+    assert carried(root, "/gone") == carried(root, "/none") == Carried()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [
+        ("*.log", ["d", "d/x", "d/e", "d/e/x"]),
+        ("e", ["d", "d/x", "d/x.log"]),
+        ("d/e/", ["d", "d/x", "d/x.log"]),
+        ("d", []),
+    ],
+)
+def test_patterns_are_tars(root: Path, pattern: str, kept: list[str]) -> None:
+    (root / "out/d/e").mkdir(parents=True)
+    for name in ("d/x", "d/x.log", "d/e/x"):
+        (root / "out" / name).write_text("")
+    assert sorted(entry.path for entry in carried(root, "/out", pattern).entries) == sorted(
+        ["/out", *(f"/out/{name}" for name in kept)]
+    )
+
+
+def test_a_folder_is_emptied_and_what_it_linked_to_is_not(root: Path) -> None:
+    for path in ("full/deep/x", "full/y", "other/z"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("")
+    (root / "full/link").symlink_to("../other")
+    (root / "led").symlink_to("other")
+    lay(root, [Entry("/full/new", "file")], emptied=["/full", "/led", "/none", "/full/y/none"])
+    assert [path.name for path in (root / "full").iterdir()] == ["new"]
+    assert (root / "other/z").exists() and not (root / "led").is_symlink()
+
+
+def test_a_script_may_be_executed_afterwards(root: Path) -> None:
+    lay(root, [Entry("/tests/test.sh", "file", 0o644)], script="/tests/test.sh")
+    assert stat.S_IMODE((root / "tests/test.sh").stat().st_mode) == 0o755
+    lay(root, [], script="/none")

@@ -1,10 +1,15 @@
 import os
+import shutil
 
 import pytest
 
+from lego.config.schema import ImagesSection
 from lego.errors import TaskError
+from lego.images.plan import plan
+from lego.images.recipes import task_tag, verifier_tag
 from lego.tasks.harbor import find, load
-from lego.tasks.task import DEFAULT_PROTECTED, Healthcheck
+from lego.tasks.task import DEFAULT_PROTECTED, Artifact, Collect, Healthcheck
+from lego.tasks.validate import warnings
 
 TOML = 'schema_version = "1.4"\n[task]\nname = "org/one"\n[agent]\ntimeout_sec = 90\nuser = 1000\n'
 
@@ -29,6 +34,11 @@ def folder(tmp_path):
 
 def add(folder, text):
     (folder / "task.toml").write_text(TOML + text)
+    return folder
+
+
+def top(folder, text):
+    (folder / "task.toml").write_text(text)
     return folder
 
 
@@ -61,6 +71,67 @@ def test_a_healthcheck_is_read_with_the_formats_defaults(folder):
     assert plain.environment.health is None and plain.digest != task.digest
 
 
+def test_a_separate_verifier_without_an_image_is_another_container_of_the_agents(folder):
+    text = 'artifacts = ["/srv/out"]\n[verifier]\nenvironment_mode = "separate"\n[environment.env]\nA = "b"\n'
+    task = load(top(folder, text))
+    assert task.separate is not None and not task.separate.bundled
+    assert task.separate.environment.context == task.environment.context
+    assert task.separate.environment.env == {"A": "b"}
+    assert task.separate.artifacts == (Artifact("/logs/artifacts"), Artifact("/srv/out"))
+    assert task.environment.roots == ("/logs/artifacts", "/srv/out") and task.protected == ()
+    assert verifier_tag(task, ImagesSection()) == task_tag(task, ImagesSection())
+
+
+def test_a_separate_verifiers_image_is_named_or_in_its_tests(folder):
+    (folder / "tests/Dockerfile").write_text("FROM debian:bookworm\nCOPY . /tests/\n")
+    assert "tests/Dockerfile means nothing" in load(folder).metadata["warnings"]
+    add(folder, "[verifier.environment]\nmemory_mb = 64\n[verifier.environment.env]\nKEY = '${KEY:-none}'\n")
+    own = load(folder).separate
+    assert own is not None and own.bundled and own.environment.env == {"KEY": "none"}
+    assert (
+        set(own.environment.context) == {"Dockerfile", "test.sh", "lib/helper.py"} and own.environment.memory_mb == 64
+    )
+    jobs = [(job.kind, job.tag) for job in plan([load(folder)], (), ImagesSection()) if job.kind != "base"]
+    task = load(folder)
+    assert jobs == [("task", task_tag(task, ImagesSection())), ("verifier", verifier_tag(task, ImagesSection()))]
+    (folder / "tests/lib/helper.py").write_text("changed\n")
+    assert verifier_tag(load(folder), ImagesSection()) != jobs[1][1]
+    add(folder, "[verifier.environment]\ndocker_image = 'org/verifier:1'\n")
+    own = load(folder).separate
+    assert (
+        own is not None and own.bundled and (own.environment.image, own.environment.context) == ("org/verifier:1", {})
+    )
+    shutil.rmtree(folder / "tests")
+    assert warnings(load(folder)) == []
+
+
+def test_collect_hooks_and_excludes_are_read(folder):
+    hook = '[[verifier.collect]]\ncommand = "dump"\nuser = "1000"\n'
+    artifact = '[[artifacts]]\nsource = "/srv/x/"\nexclude = ["*.log"]\n'
+    task = load(add(folder, f"[verifier]\nenvironment_mode = 'separate'\n{hook}{artifact}"))
+    assert task.collect == (Collect("dump", 60.0),)
+    assert task.separate is not None and task.separate.artifacts[1] == Artifact("/srv/x", ("*.log",))
+
+
+def test_artifacts_add_to_the_working_directory(folder):
+    assert load(top(folder, 'artifacts = ["/out", "/logs/artifacts/x", "/logs/agent"]\n')).environment.roots == (
+        "/srv",
+        "/out",
+        "/logs/artifacts/x",
+    )
+
+
+@pytest.mark.parametrize("place", ["/proc/1", "/dev/shm", "out"])
+def test_artifacts_are_places_for_files(folder, place):
+    with pytest.raises(TaskError, match=f"artifacts: '{place}'"):
+        load(top(folder, f'artifacts = ["{place}"]\n'))
+
+
+def test_a_whole_system_is_no_artifact_of_a_separate_verifier(folder):
+    with pytest.raises(TaskError, match="whole system"):
+        load(top(folder, 'artifacts = ["//./"]\n[verifier]\nenvironment_mode = "separate"\n'))
+
+
 def test_solution_is_the_demonstration_where_it_stands_alone(folder):
     assert [step.command for step in load(folder).demonstration] == ["ls -A", "sed -i s/1/2/ app.py"]
     (folder / "solution/solve.sh").write_text("patch < /solution/fix.patch\n")
@@ -75,10 +146,11 @@ UNSUPPORTED = {
     "[environment.tpu]\ntype = 'v6e'\ntopology = '2x2'\n": "environment.tpu",
     "[[environment.mcp_servers]]\nname = 'x'\nurl = 'http://x'\n": "environment.mcp_servers",
     "[environment]\nskills_dir = '/skills'\n": "environment.skills_dir",
-    "[verifier]\nenvironment_mode = 'separate'\n": "verifier.environment_mode",
-    "[verifier.environment]\ncpus = 1\n": "verifier.environment",
-    "[[verifier.collect]]\ncommand = 'true'\n": "verifier.collect",
     "[[artifacts]]\nsource = '/x'\nservice = 'db'\n": "artifacts with a service",
+    "[[verifier.collect]]\ncommand = 'true'\nservice = 'db'\n": "verifier.collect.service",
+    "[[verifier.collect]]\ncommand = 'true'\nuser = 'root'\n": "verifier.collect.user",
+    "[verifier.environment]\ngpus = 1\n": "verifier.environment.gpus",
+    "[verifier.environment]\nallow_internet = true\n": "verifier.environment.allow_internet",
     "[environment]\nnetwork_mode = 'public'\n": "environment.network_mode = public",
     "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['x.org']\n": "environment.allowed_hosts",
     "[environment]\nallow_internet = true\n": "environment.allow_internet",
@@ -98,7 +170,9 @@ def test_unsupported_is_refused_by_name(folder, text):
     assert caught.value.fault == "task"
 
 
-@pytest.mark.parametrize("name", ["steps/a/instruction.md", "environment/docker-compose.yaml", "tests/Dockerfile"])
+@pytest.mark.parametrize(
+    "name", ["steps/a/instruction.md", "environment/docker-compose.yaml", "tests/docker-compose.yaml"]
+)
 def test_unsupported_files_are_refused_by_name(folder, name):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text("x")
@@ -214,7 +288,7 @@ def test_roots(folder):
     task = load(folder)
     assert (task.environment.roots, task.protected) == (("/app", "/srv"), ())
     (folder / "task.toml").write_text("artifacts = ['/logs/artifacts', '/out/', {source = '/out/'}]\n")
-    assert load(folder).environment.roots == ("/srv", "/out")
+    assert load(folder).environment.roots == ("/srv", "/logs/artifacts", "/out")
     (folder / "task.toml").write_text("artifacts = ['/a/../etc']\n")
     with pytest.raises(TaskError, match=r"'\.\.'"):
         load(folder)

@@ -1,0 +1,50 @@
+"""Starting a container, and what podman says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lego.errors import SandboxError
+from lego.sandbox.podman import Podman, ServiceLost
+from lego.sandbox.watch import State
+
+_NOT_BEGUN = ("created", "configured", "initialized")
+
+
+def start(podman: Podman, container: str, exit_file: Path, *, again: bool = False) -> None:
+    """Start a container that does not run. `exit_file`: where its monitor will say that it has ended. `again`: it has
+    run before, and its earlier end is no longer told there. Raises SandboxError where podman fails."""
+    before = ""
+    if again:
+        exit_file.unlink(missing_ok=True)
+        before = _shown(podman, container).get("StartedAt", "")
+    for left in (2, 1, 0):
+        try:
+            podman.request("post", f"/containers/{container}/start", allow=(304,), tries=1)
+            return
+        except ServiceLost:
+            # It may have started the container before it died; one that has ended meanwhile would run again.
+            now = _shown(podman, container)
+            waiting = now and (now["Status"] in _NOT_BEGUN or now["StartedAt"] == before)
+            if not waiting or exit_file.exists():
+                return
+            if not left:
+                raise
+
+
+def state(podman: Podman, container: str) -> State:
+    """The exit code as podman itself tells it, or that there is none."""
+    response = podman.request("get", f"/containers/{container}/json", allow=(404, 500))
+    if response.status_code >= 400:
+        if response.status_code == 404 or "no such container" in response.text:
+            return "gone"
+        raise SandboxError(f"podman cannot say how container {container[:12]} is: {response.text[:300]}")
+    told = response.json()["State"]
+    return "running" if told["Running"] else int(told["ExitCode"])
+
+
+def _shown(podman: Podman, container: str) -> dict[str, Any]:
+    """The state of a container in podman's words; nothing where it is gone."""
+    response = podman.request("get", f"/containers/{container}/json", allow=(404,))
+    return dict(response.json()["State"]) if response.status_code != 404 else {}
