@@ -16,6 +16,7 @@ from lego.config.schema import Config, LoraSection
 from lego.policy import PolicyRef
 from lego.rundb import catalogue, rounds
 from lego.rundb.catalogue import TaskEntry
+from lego.rundb.rounds import Round
 from lego.rundb.store import Store
 from lego.trainer.advance import train_round
 from tests.trainer._sampled import sample
@@ -37,10 +38,14 @@ def played(folder: Path, policy: Path) -> Store:
     """A run whose first round is sampled from the policy and graded."""
     store = Store.open(folder / "run.db")
     catalogue.register_tasks(store, [TaskEntry("a", "train", "a", "test", "", "")])
-    catalogue.add_policy(store, parent=None, path=str(policy), digest="d", made_by="start")
-    segments = sample(policy, turns=1)
+    play_round(store, catalogue.add_policy(store, parent=None, path=str(policy), digest="d", made_by="start"), 1)
+    return store
+
+
+def play_round(store: Store, policy: PolicyRef, ordinal: int) -> Round:
+    segments = sample(Path(policy.path), turns=1)
     round_ = rounds.open_round(
-        store, "train", ordinal=1, policy_version=0, tasks=[("a", "h")], samples=len(segments),
+        store, "train", ordinal=ordinal, policy_version=policy.version, tasks=[("a", "h")], samples=len(segments),
         settings={"temperature": 1.0},
     )  # fmt: skip
     for number, segment in enumerate(segments):
@@ -50,7 +55,7 @@ def played(folder: Path, policy: Path) -> Store:
             logprobs=segment.logprobs[segment.mask], prompt_tokens=first,
         )  # fmt: skip
         play(store, round_, float(number % 2), recorded=[recorded])
-    return store
+    return round_
 
 
 def train(folder: Path, die_at: int, rank: int) -> PolicyRef | None:
