@@ -31,6 +31,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "train.optimizer.schedule": SCHEDULES,
     "train.backend": ("torch", "deepspeed"),
     "train.deepspeed.offload": ("none", "optimizer", "all"),
+    "train.attention": ("auto", "sdpa", "flash_attention_2", "flash_attention_3"),
     "train.lora.export": ("merged", "adapter"),
     "train.truncated": ("train", "mask", "penalise"),
     "sft.source": ("script", "oracle", "solved"),
@@ -264,6 +265,8 @@ def _scale(config: Config) -> Iterator[Problem]:
         yield Problem("engine.routing", f"engine {config.engine.kind} does not tell which experts tokens went to")
     if config.train.lora.rank and config.train.lora.export == "adapter" and config.engine.kind == "vllm":
         yield Problem("train.lora.export", "adapter: the vllm engine takes over whole weights; write merged")
+    if config.train.attention.startswith("flash") and config.engine.dtype == "float32":
+        yield Problem("train.attention", f"{config.train.attention} computes in half precision; engine.dtype=bfloat16")
     if deepspeed.offload == "all" and deepspeed.zero != 3:
         yield Problem("train.deepspeed.offload", f"all belongs to ZeRO 3, and train.deepspeed.zero is {deepspeed.zero}")
     if deepspeed.offload == "optimizer" and not deepspeed.zero:

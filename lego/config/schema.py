@@ -207,6 +207,7 @@ class TrainSection:
     moe: MoeSection = field(default_factory=MoeSection)
     lora: LoraSection = field(default_factory=LoraSection)
     micro_batch_tokens: int = machine(8192, "tokens in one forward and backward pass")
+    attention: str = machine("auto", "auto (packed, prefixes shared) | sdpa | flash_attention_2 | flash_attention_3")
     share_prefixes: bool = machine(True, "compute once what segments of a micro-batch begin with in common")
     checkpoint_layers: bool = machine(False, "compute activations again in the backward pass: less memory, more time")
     minibatches: int = tunable(1, "optimizer steps over one round's samples")

@@ -81,7 +81,8 @@ class ShardedPolicy(Policy):
             self._loads_in_parts = HfDeepSpeedConfig(settings(section, trains=trains))
         layers = section.checkpoint_layers and trains
         lora = section.lora if trains else None
-        super().__init__(folder, dtype=dtype, device=device, checkpoint_layers=layers, lora=lora, seed=seed)
+        how: Any = {"dtype": dtype, "device": device, "attention": section.attention}
+        super().__init__(folder, checkpoint_layers=layers, lora=lora, seed=seed, **how)
         if self._sharded and isinstance(self._head, nn.Linear):
             # The head's matrix is used outside of the head's own forward pass.
             for parameter in self._head.parameters(recurse=False):
@@ -293,6 +294,6 @@ def open_backend(
         held = ShardedPolicy(reference, section, dtype=dtype, device=device, trains=False)
     elif reference:
         # Without an optimizer there is nothing that the lower stages divide; but the work is, as the policy's is.
-        held = Policy(reference, dtype=dtype, device=device)
+        held = Policy(reference, dtype=dtype, device=device, attention=section.attention)
         held.ranks = policy.ranks
     return policy, held, ShardedOptimizer(policy, section.optimizer)

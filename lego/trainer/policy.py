@@ -40,6 +40,8 @@ class Policy:
 
     bfloat16 weights would swallow a learning rate of 1e-6 whole, so only the arithmetic is in bfloat16 (autocast).
     checkpoint_layers: keep no activations within a layer, but compute them again in the backward pass.
+    attention: auto has every sequence packed with others where the model's attention allows it; any other names an
+    implementation of transformers', by which each stands in a row of its own.
     lora: with a rank, an adapter is trained and nothing else (lego.trainer.lora). seed: of a new adapter.
     """
 
@@ -50,6 +52,7 @@ class Policy:
         dtype: str = "float32",
         device: str = "auto",
         checkpoint_layers: bool = False,
+        attention: str = "auto",
         lora: LoraSection | None = None,
         seed: int = 0,
     ) -> None:
@@ -73,7 +76,7 @@ class Policy:
         # Dropout would make pi_old and pi two distributions.
         self.model.eval()
         self._head = self._trusted_head()
-        self.packs = self._trusted_forest()
+        self.packs = self._trusted_forest() if attention == "auto" else self._keep_to_rows(attention)
         """Whether this model's attention can be told who sees whom: else every segment needs a row of its own."""
         if checkpoint_layers:
             _checkpoint_layers(self.model)
@@ -206,6 +209,22 @@ class Policy:
         if not equal:
             self.model.set_attn_implementation(before)
         return equal
+
+    def _keep_to_rows(self, attention: str) -> bool:
+        """Raises ConfigError where the model cannot be given that attention here."""
+        if attention.startswith("flash") and self.device.type != "cuda":
+            raise ConfigError(
+                f"train.attention: {attention} runs on CUDA devices, and this policy is on {self.device.type}",
+                hint="train.attention=auto runs everywhere",
+            )
+        try:
+            self.model.set_attn_implementation(attention)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(
+                f"train.attention: {attention} cannot be had here: {str(error).splitlines()[0]}",
+                hint="install its package, or set train.attention=auto",
+            ) from error
+        return False
 
     def _hidden(self, ids: Tensor, **more: Any) -> Tensor:
         """[n, width] of a batch of one row."""

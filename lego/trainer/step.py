@@ -64,13 +64,12 @@ def plain(
     folder: Path, reference: Path | None, section: TrainSection, dtype: str, device: str, seed: int
 ) -> tuple[Policy, Policy | None, Optimizer]:
     """All of it in this process, by torch alone."""
-    policy = Policy(
-        folder, dtype=dtype, device=device, checkpoint_layers=section.checkpoint_layers, lora=section.lora, seed=seed
-    )
+    how: Any = {"dtype": dtype, "device": device, "attention": section.attention}
+    policy = Policy(folder, checkpoint_layers=section.checkpoint_layers, lora=section.lora, seed=seed, **how)
     optimizer = Optimizer(policy.model, section.optimizer)
     if reference is None or (policy.adapter and policy.adapter.is_base(reference)):
         return policy, policy if reference else None, optimizer
-    return policy, Policy(reference, dtype=dtype, device=device), optimizer
+    return policy, Policy(reference, **how), optimizer
 
 
 def learns(section: TrainSection, segments: Sequence[TrainSegment]) -> bool:

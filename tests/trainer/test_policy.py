@@ -1,3 +1,5 @@
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -137,3 +139,37 @@ def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path, tiny_policy):
     save_file(held, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(TrainerError, match="lacks weights: model.layers.0.mlp.up_proj.weight"):
         Policy(tmp_path)
+
+
+def test_an_attention_by_name_keeps_to_rows_and_scores_the_same(tiny_policy):
+    segments = made(200)
+    packed, named = Policy(tiny_policy), Policy(tiny_policy, attention="sdpa")
+    assert (packed.layout(share=True), named.layout(share=True)) == ("forest", "rows")
+    assert named.model.config._attn_implementation == "sdpa"
+    with torch.no_grad():
+        torch.testing.assert_close(scores(named, segments), scores(packed, segments), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["flash_attention_2", "flash_attention_3"])
+def test_flash_attention_is_refused_in_one_line_where_it_cannot_be(tiny_policy, monkeypatch, name):
+    with pytest.raises(ConfigError, match=f"{name} runs on CUDA devices, and this policy is on cpu"):
+        Policy(tiny_policy, attention=name, device="cpu")
+    # On a device that could, what transformers says of the missing package.
+    for module in ("flash_attn", "flash_attn_interface"):
+        if find_spec(module):
+            pytest.skip(f"{module} is installed")
+    policy = Policy(tiny_policy, attention="sdpa", device="cpu")
+    monkeypatch.setattr(policy, "device", torch.device("cuda"))
+    with pytest.raises(ConfigError, match="cannot be had here: .*installed") as caught:
+        policy._keep_to_rows(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_flash_attention_is_given_in_half_precision_alone(tmp_path):
+    from lego.config.load import load
+
+    config = tmp_path / "run.yaml"
+    config.write_text("run: {name: x}\npolicy: {model: tiny}\n")
+    with pytest.raises(ConfigError, match="engine.dtype=bfloat16"):
+        load(config, ["train.attention=flash_attention_2"])
+    assert load(config, ["train.attention=flash_attention_2", "engine.dtype=bfloat16"]).config.train.attention
