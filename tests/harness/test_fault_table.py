@@ -183,11 +183,12 @@ class End:
     """How a trial ends. `lost`: of a fault of ours; what its reason says. It counts for nothing, and is tried again.
 
     calls: a regular expression of one letter a request: r refused, d delivered, a abandoned, s superseded.
-    forks: the calls that do not continue the one before them whole. cancelled: generations stopped before their end.
+    forks: the calls that do not continue the one before them whole, or how many there may be. cancelled: generations
+    stopped before their end.
     """
 
     calls: str
-    forks: int = 0
+    forks: int | tuple[int, ...] = 0
     ending: str = "exit"
     code: int | None = 0
     solved: bool = True
@@ -237,7 +238,8 @@ ENDS = {
         "length stop in a call": End("dddd"),
         # It keeps the beginning that it saw of a cut reply before the one that it then got.
         "cut stream": replace(CUT, calls="asdd", forks=2),
-        "lost connection": replace(GONE, calls="asdd", forks=2),
+        # Whether the part that it heard is in its history when it asks again is a race within OpenCode.
+        "lost connection": replace(GONE, calls="a[ds]dd", forks=(1, 2)),
         "slow first token": End("dddd"),
         # Its own time-out it takes for its end.
         "duplicate in flight": End("a", cancelled=1, lost=UNHEARD),
@@ -303,8 +305,9 @@ async def test_a_fault_ends_as_it_should(
     letters = "".join("r" if row["kind"] == "rejected" else row["fate"][0] for row in ended.rows)
     assert re.fullmatch(end.calls, letters), ended.said()
     captured = ended.captured
-    counts = (captured.roots, captured.forks, captured.drifts, ended.cancelled)
-    assert counts == (1, end.forks, end.forks, end.cancelled), ended.said()
+    assert (captured.roots, ended.cancelled) == (1, end.cancelled), ended.said()
+    forks = end.forks if isinstance(end.forks, tuple) else (end.forks,)
+    assert captured.forks in forks and captured.drifts == captured.forks, ended.said()
     if not end.lost:
         state = (trial["status"], trial["fault"], trial["reason"], trial["ending"], trial["exit_code"])
         assert state == ("finished", None, "", end.ending, end.code), ended.said()
