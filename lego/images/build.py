@@ -98,41 +98,45 @@ class Builder:
         self._sizes = await self.podman.call(self.shelf.sizes)
         bases = [job for job in jobs if job.kind == "base"]
         others = [job for job in jobs if job.kind != "base"]
+        tags = {job.tag for job in others}
+        late = [job for job in others if job.recipe is not None and job.recipe.base in tags]
         self._bases = {job.tag: job for job in bases}
 
-        async def one(job: ImageJob, base_failed: str | None = None) -> ImageResult:
+        async def one(job: ImageJob, base: ImageResult | None = None) -> ImageResult:
             path = self._log_path(job)
 
             def tell(stage: Stage, result: ImageResult | None) -> None:
                 on_event(ImageEvent(job, stage, len(jobs), path, result))
 
-            return await self._one(job, tell, base_failed)
+            return await self._one(job, tell, base)
 
         results = {id(job): await one(job) for job in bases}
-        broken = {result.tag: result.reason for result in results.values() if result.status == "failed"}
+        broken = {result.tag: result for result in results.values() if result.status == "failed"}
         gate = asyncio.Semaphore(max(1, self.section.parallel))
 
         async def guarded(job: ImageJob) -> None:
             async with gate:
                 results[id(job)] = await one(job, broken.get(job.recipe.base) if job.recipe is not None else None)
 
-        async with asyncio.TaskGroup() as group:
-            for job in others:
-                group.create_task(guarded(job))
+        for those in ([job for job in others if job not in late], late):
+            async with asyncio.TaskGroup() as group:
+                for job in those:
+                    group.create_task(guarded(job))
+            broken |= {job.tag: results[id(job)] for job in those if results[id(job)].status == "failed"}
         return [results[id(job)] for job in jobs]
 
     def _log_path(self, job: ImageJob) -> Path:
         return self.log_dir / f"{job.kind}-{job.key[:20]}.log"
 
-    async def _one(self, job: ImageJob, tell: _Tell, base_failed: str | None) -> ImageResult:
+    async def _one(self, job: ImageJob, tell: _Tell, base: ImageResult | None) -> ImageResult:
         started = time.monotonic()
         log_path = self._log_path(job)
         tell("look", None)
         status: Status = "failed"
         reason, size = job.problem, 0
         fault: Fault = "task" if job.kind in ("task", "verifier") else "infra"
-        if base_failed is not None:
-            reason, fault = f"its base image failed: {base_failed}", "infra"
+        if base is not None:
+            reason, fault = f"its base image failed: {base.reason}", base.fault
         if not reason:
             try:
                 status, size = await self._ensure(job, log_path, tell)
@@ -235,7 +239,9 @@ class Builder:
             user = shown.strip() or "0"
         text = recipe.dockerfile
         if recipe.purge:
-            text += f"USER 0\nRUN sh {_BUILD_FOLDER}/purge.sh\nUSER {user}\n"
+            text += f"USER 0\nRUN sh {_BUILD_FOLDER}/purge.sh\n"
+        if recipe.purge or recipe.restore_user is None:
+            text += f"USER {user}\n"
         with scratch(self.podman) as folder:
             write_tree(recipe.context, folder / "context")
             (folder / "Dockerfile").write_text(text)

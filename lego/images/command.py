@@ -30,7 +30,7 @@ class CommandFailed(ImageError):
 async def run_logged(argv: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> None:
     """Run a command with its output in the log; its whole process group ends with this coroutine.
 
-    Raises CommandFailed with the last line that it wrote.
+    Raises CommandFailed with the last line that it wrote, or the one that a script of ours gave as its reason.
     """
     log.write(f"$ {' '.join(argv)}\n".encode())
     log.flush()
@@ -51,7 +51,9 @@ async def run_logged(argv: Sequence[str], env: Mapping[str, str], log: IO[bytes]
     if code < 0:  # killed by somebody else: what it started does not know of it
         kill(session(process.pid))
     if code != 0:
-        raise CommandFailed(last_line(Path(log.name), began) or f"{argv[0]} ended with exit code {code}", code)
+        path = Path(log.name)
+        said = _reason(path, began) or last_line(path, began) or f"{argv[0]} ended with exit code {code}"
+        raise CommandFailed(said, code)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -70,6 +72,12 @@ def last_line(log: Path, began: int = 0) -> str:
     """The last line that says something after byte `began` of a log, safe to show; "" where there is none."""
     lines = _COLOURS.sub("", tail(log, began).decode(errors="replace")).splitlines()
     return next(filter(None, map(one_line, reversed(lines))), "")[:500]
+
+
+def _reason(log: Path, began: int) -> str:
+    """What a script within the command said before it gave up; podman has the last word after it."""
+    found = re.findall(rb"^lego: (.+)$", tail(log, began), re.MULTILINE)
+    return one_line(found[-1].decode(errors="replace"))[:500] if found else ""
 
 
 def tail(log: Path, began: int) -> bytes:

@@ -11,6 +11,7 @@ from lego.errors import TaskError
 from lego.harness.launch import MOUNT
 from lego.harness.spec import HarnessSpec
 from lego.images import dockerfile, keys
+from lego.images.frozen import frozen
 from lego.tasks.task import Environment, File, Task, Tree
 
 DOCKERFILE = "Dockerfile"
@@ -144,9 +145,13 @@ def task_tag(task: Task, section: ImagesSection) -> str:
 
 def verifier_recipe(task: Task, section: ImagesSection) -> Recipe | None:
     """The recipe of the image that a task's tests run in, where that is another one than the agent's."""
-    if task.separate is None or not task.separate.bundled:
+    if task.separate is not None and task.separate.bundled:
+        return environment_recipe(task.separate.environment, section, f"{task.where or task.id}: verifier")
+    if not task.installs:
         return None
-    return environment_recipe(task.separate.environment, section, f"{task.where or task.id}: verifier")
+    image = task_tag(task, section)
+    text, context = frozen(task.installs, image, keys.base_tag(section))
+    return Recipe(text, context, image, None)
 
 
 def verifier_tag(task: Task, section: ImagesSection) -> str:

@@ -84,8 +84,8 @@ def bench_of(task: Task, workshop: Workshop, trial: str = "") -> Bench:
     run = workshop.run
     timeout = parse_duration(run.config.verify.timeout) if run.config.verify.timeout else task.verifier_timeout
     agents = Place(recipes.task_tag(task, run.config.images), limits_of(run, task.environment))
-    own = task.separate
-    tests_in = Place(recipes.verifier_tag(task, run.config.images), limits_of(run, own.environment)) if own else agents
+    environment = task.separate.environment if task.separate else task.environment
+    tests_in = Place(recipes.verifier_tag(task, run.config.images), limits_of(run, environment))
     return Bench(workshop.podman, task, agents, tests_in, timeout, run.config.run.name, trial)
 
 

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 
 from lego.errors import TaskError
 from lego.tasks import harbor_parts as parts
-from lego.tasks import harbor_toml, harbor_verifier, overlay
+from lego.tasks import harbor_toml, harbor_verifier, installs, overlay
 from lego.tasks.harbor_files import read_tree
 from lego.tasks.harbor_toml import LegoMetadata, TaskToml, in_words
+from lego.tasks.installs import Installs
 from lego.tasks.task import DEFAULT_PROTECTED, Artifact, DemoStep, Environment, Grading, Separate, Task, Tree
 
 
@@ -52,6 +53,7 @@ def load(folder: Path, *, sealed: bool = False, host_env: Mapping[str, str] | No
     carried = harbor_verifier.artifacts(folder, toml.artifacts, separate=alone)
     environment = _environment(folder, toml, lego, carried, host_env)
     separate = harbor_verifier.separate(folder, toml, environment, carried, host_env)
+    tests = _tests(folder, lego, separate)
     solution = read_tree(folder / "solution", ignore_rules=True)
     if solution and "solve.sh" not in solution:
         raise TaskError(f"{folder}: solution/ has no solve.sh")
@@ -60,7 +62,7 @@ def load(folder: Path, *, sealed: bool = False, host_env: Mapping[str, str] | No
         digest="",
         instruction=parts.instruction(folder / "instruction.md"),
         environment=environment,
-        tests=_tests(folder, lego, separate),
+        tests=tests,
         solution=solution,
         agent_timeout=toml.agent.timeout_sec,
         agent_user=parts.user(toml.agent.user),
@@ -75,6 +77,7 @@ def load(folder: Path, *, sealed: bool = False, host_env: Mapping[str, str] | No
         grading=_grading(folder, lego),
         collect=harbor_verifier.collect(toml.verifier.collect),
         separate=separate,
+        installs=_installs(folder, lego, tests, separate),
     )
     return replace(task, digest=task.content_digest())
 
@@ -173,6 +176,20 @@ def _tests(folder: Path, lego: LegoMetadata, separate: Separate | None) -> Tree:
     if "test.sh" not in tests and lego.grader != "pytest-ids":
         raise TaskError(f"{folder}: tests/test.sh is missing")
     return tests
+
+
+def _installs(folder: Path, lego: LegoMetadata, tests: Tree, separate: Separate | None) -> Installs:
+    """What the tests would install; an image that brings its tests brings that as well."""
+    if not lego.freeze or (separate is not None and separate.bundled):
+        return Installs()
+    found = installs.scan(tests)
+    if found.problems:
+        raise TaskError(
+            f"{folder}: tests need a network for what cannot be frozen into an image: {'; '.join(found.problems)}",
+            hint="put it into environment/Dockerfile or tests/Dockerfile; or run the tests as they stand: "
+            "[metadata.lego] freeze = false",
+        )
+    return found
 
 
 def _grading(folder: Path, lego: LegoMetadata) -> Grading:

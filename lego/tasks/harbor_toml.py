@@ -285,7 +285,8 @@ class LegoMetadata(BaseModel):
     """`[metadata.lego]`: what lego needs and Harbor has no word for. `roots` are the absolute paths whose changes
     are submitted; `protected` replaces the default list of paths that a submission may not change. `stage` is the stage
     of the Dockerfile that is built, and `over` what is laid over it at the start (see lego.tasks.overlay). `grader`
-    says what the reward is made of (docs/graders.md); pytest-ids finds its tests' names in tests/names.json."""
+    says what the reward is made of (docs/graders.md); pytest-ids finds its tests' names in tests/names.json. With
+    `freeze` the tests find what they would install (lego.tasks.installs)."""
 
     model_config = ConfigDict(extra="forbid")
     roots: list[str] = []
@@ -293,6 +294,7 @@ class LegoMetadata(BaseModel):
     stage: str = ""
     over: list[str] = []
     grader: Literal["harbor", "pytest-ids", "command"] = "harbor"
+    freeze: bool = True
 
 
 class TaskToml(_Section):

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from lego.tasks.installs import Installs
+
 
 @dataclass(frozen=True)
 class File:
@@ -165,10 +167,10 @@ class Task:
     """`id` is unique in a run; `digest` (sha256 hex) is over everything that decides what the task is.
 
     `tests` are hidden until verification and contain test.sh, unless a `separate` verifier's image has them; `solution`
-    holds solve.sh; `collect` are run when the agent is done. `protected` are paths
-    (relative to a root, gitwildmatch patterns) that a submission may not change; `demonstration` drives scripted
-    trials; `harness` is the one it runs in, empty where the run's weights decide; `grading` says what is made of the
-    tests' run.
+    holds solve.sh; `collect` are run when the agent is done; `installs` is what the tests find installed. `protected`
+    are paths (relative to a root, gitwildmatch patterns) that a submission may not change; `demonstration` drives
+    scripted trials; `harness` is the one it runs in, empty where the run's weights decide; `grading` says what is made
+    of the tests' run.
     """
 
     id: str
@@ -191,6 +193,7 @@ class Task:
     grading: Grading = field(default_factory=Grading)
     collect: tuple[Collect, ...] = ()
     separate: Separate | None = None
+    installs: Installs = field(default_factory=Installs)
 
     def content_digest(self) -> str:
         """sha256 hex over all that decides what the task is: not its name, place, notes, demonstration or harness."""
@@ -220,6 +223,8 @@ class Task:
             decisive["collect"] = [asdict(one) for one in self.collect]
         if self.separate is not None:
             decisive["separate"] = self.separate.decisive()
+        if self.installs:
+            decisive["installs"] = asdict(self.installs)
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 

@@ -37,6 +37,7 @@ def run(podman: Podman, tiny_policy: Path, tmp_path_factory: pytest.TempPathFact
     project = Project(tmp_path_factory.mktemp("harbor"), str(tiny_policy), f"harbor-{uuid.uuid4().hex[:12]}")
     project.task("service", dockerfile=SERVICE, toml=UP, tests=GRADES.replace("[", "grep -q up /srv/up && [", 1))
     project.task("no-service", toml=DOWN)
+    project.task("installs", tests=GRADES.replace("sh\n", "sh\nset -e\napt-get update\n", 1))
     publishes = "#!/bin/sh\necho right > /app/answer\n"
     checks = GRADES.replace("/app/answer", "/logs/artifacts/answer")
     project.task("collected", toml=COLLECTS, solve=publishes, tests=checks)
@@ -60,6 +61,10 @@ def reward(project: Project, task: str) -> Any:
 
 def test_the_agent_and_the_tests_find_the_environments_service(run: Project) -> None:
     assert reward(run, "service") == ("passed", 1.0)
+
+
+def test_tests_that_install_find_it_installed(run: Project) -> None:
+    assert reward(run, "installs") == ("passed", 1.0)
 
 
 def test_a_service_that_does_not_come_up_is_infrastructure(run: Project) -> None:
@@ -90,4 +95,4 @@ def test_a_shell_with_the_tests_is_the_verifiers_own(run: Project) -> None:
 
 def test_a_verifiers_image_is_built_once_and_is_not_the_agents(run: Project) -> None:
     kinds = [row["kind"] for row in run.rows("SELECT kind FROM images ORDER BY kind")]
-    assert kinds.count("verifier") == 1
+    assert kinds.count("verifier") == 2  # and the one of the task whose tests install something

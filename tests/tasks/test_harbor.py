@@ -8,6 +8,7 @@ from lego.errors import TaskError
 from lego.images.plan import plan
 from lego.images.recipes import task_tag, verifier_tag
 from lego.tasks.harbor import find, load
+from lego.tasks.installs import Packages
 from lego.tasks.task import DEFAULT_PROTECTED, Artifact, Collect, Healthcheck
 from lego.tasks.validate import warnings
 
@@ -69,6 +70,19 @@ def test_a_healthcheck_is_read_with_the_formats_defaults(folder):
     task = load(add(folder, "[environment.healthcheck]\ncommand = 'true'\nretries = 2\nstart_period_sec = 1.5\n"))
     assert task.environment.health == Healthcheck("true", 5.0, 30.0, 1.5, 5.0, 2)
     assert plain.environment.health is None and plain.digest != task.digest
+
+
+def test_what_tests_install_is_frozen_or_refused_by_name(folder):
+    plain = load(folder)
+    (folder / "tests/test.sh").write_text("pip install pytest==8.4.1\n")
+    assert load(folder).installs.packages == (Packages("pip", ("pytest==8.4.1",)),)
+    (folder / "tests/test.sh").write_text("npm install -g x\ncurl https://example.org/y\n")
+    with pytest.raises(TaskError, match="npm install -g; curl https://example.org/y") as caught:
+        load(folder)
+    assert "freeze = false" in caught.value.hint
+    assert load(add(folder, "[metadata.lego]\nfreeze = false\n")).installs == plain.installs
+    add(folder, "[verifier.environment]\ndocker_image = 'org/verifier:1'\n")
+    assert not load(folder).installs
 
 
 def test_a_separate_verifier_without_an_image_is_another_container_of_the_agents(folder):
