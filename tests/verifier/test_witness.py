@@ -63,6 +63,18 @@ def test_it_sees_what_passed_and_what_was_missed(tmp_path: Path) -> None:
     assert seen.patched == seen.plugins == ()
 
 
+@pytest.mark.parametrize("how", ["-Werror", "-pno:warnings", "filterwarnings = error"])
+def test_a_repository_whose_warnings_are_errors_is_seen_as_any_other(tmp_path: Path, how: str) -> None:
+    """pytest.mark warns of each name that it does not know, also of one that only a look around asks for."""
+    settings = "[pytest]\nxfail_strict = true\n" + (f"{how}\n" if "=" in how else "")
+    (tmp_path / "pytest.ini").write_text(settings)
+    tests = TESTS + "import _pytest.python\n_pytest.python.mark = pytest.mark\n"
+    seen = watched(tmp_path, tests, "--strict-markers", "-pno:asyncio", *([how] if how.startswith("-") else []))
+    assert (seen.rc, seen.sessions, seen.unfinished, seen.status) == (1, 1, 0, (1,))
+    assert (seen.passed, seen.failed, len(seen.missed)) == (4, 1, 2)
+    assert seen.patched == seen.plugins == ()
+
+
 def test_it_sees_a_run_left_half_way(tmp_path: Path) -> None:
     seen = watched(tmp_path, "import os\ndef test(): os._exit(0)\n")
     assert (seen.rc, seen.sessions, seen.unfinished) == (0, 1, 1)
