@@ -73,7 +73,8 @@ async def run_round(
 
         def show() -> None:
             summary = summarise(store, round_)
-            _show(bar, summary, (summary.sampled - before) / max(1.0, time.monotonic() - begun), trials_too)
+            speed = (summary.sampled - before) / max(1.0, time.monotonic() - begun)
+            _show(bar, summary, speed, site.engine.stats().waiting if site else 0, trials_too)
 
         def coming() -> int:
             """Trials that will still finish: without trials of our own, those that another process runs now."""
@@ -81,10 +82,11 @@ async def run_round(
                 trials.unfinished(store, round_.id) if trials_too else trials.counts(store, round_.id).get("running", 0)
             )
 
+        site = await workshop.site(round_) if trials_too else None
         show()
         works = []
-        if trials_too:
-            works.append(run_trials(await workshop.site(round_), stop, show))
+        if site is not None:
+            works.append(run_trials(site, stop, show))
         if verify_too:
             works.append(run_verifications(workshop, round_, stop, show, lambda: not coming()))
         await _together(works)
@@ -103,8 +105,9 @@ async def _together(works: Sequence[Coroutine[None, None, None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _show(bar: Progress, summary: RoundSummary, speed: float, trials_too: bool) -> None:
-    """`speed`: tokens sampled a second since this command took the round up, by all who work on it."""
+def _show(bar: Progress, summary: RoundSummary, speed: float, waiting: int, trials_too: bool) -> None:
+    """`speed`: tokens sampled a second since this command took the round up, by all who work on it. `waiting`: calls
+    that the engine has no room for yet."""
     turns = [] if summary.turns is None else [f"turns {summary.turns:.1f} avg"]
     detail = "   ".join(
         (
@@ -112,6 +115,7 @@ def _show(bar: Progress, summary: RoundSummary, speed: float, trials_too: bool) 
             *turns,
             f"verified {summary.verified}",
             f"infra faults {summary.infra}",
+            *([f"waiting for the engine {waiting}"] if waiting else []),
         )
     )
     if trials_too:

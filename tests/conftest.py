@@ -29,6 +29,7 @@ hypothesis.settings.register_profile("lego", deadline=None)
 hypothesis.settings.load_profile("lego")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
 
 def missing(part: str, why: str) -> NoReturn:

@@ -13,11 +13,6 @@ def _shipped(name: str) -> Path:
     return checkout if checkout.is_dir() else package / "shipped" / name
 
 
-def configs_dir() -> Path:
-    """The folder of the run configs that lego ships."""
-    return _shipped("configs")
-
-
 def harness_specs_dir() -> Path:
     """The folder of the harness specs that lego ships."""
     return _shipped("harness_specs")

@@ -87,8 +87,7 @@ class Store:
                 hint="a stage such as `lego rollout -c CONFIG` begins the run",
             )
         with _explained(path):
-            connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0, isolation_level=None)
-            db = Database(connection)
+            db = Database(_connect_read_only(path))
             _refuse_newer(path, db)
         return cls(path, db, read_only=True)
 
@@ -194,6 +193,25 @@ def _refuse_newer(path: Path, db: Database) -> None:
             fault="user",
             hint="upgrade lego to use this run",
         )
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    """Beside running writers through the index that they share. Where nobody runs and a full disk has no room for that
+    index, without one: the file alone, or under a lock of our own where a killed writer left a log beside it."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0, isolation_level=None)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return connection
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if not str(error).startswith(("disk I/O error", "database or disk is full")):
+            raise
+    log = path.with_name(f"{path.name}-wal")
+    if not (log.exists() and log.stat().st_size):
+        return sqlite3.connect(f"file:{path}?immutable=1", uri=True, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=30.0, isolation_level=None)
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
+    return connection
 
 
 def _refuse_network_filesystem(folder: Path) -> None:

@@ -29,6 +29,9 @@ def start(podman: Podman, container: str, exit_file: Path, *, again: bool = Fals
             waiting = now and (now["Status"] in _NOT_BEGUN or now["StartedAt"] == before)
             if not waiting or exit_file.exists():
                 return
+            if now["Pid"]:
+                # It was made ready, and its end may have been told and cleared away: nobody knows whether it ran.
+                raise SandboxError(f"podman's service died as it started container {container[:12]}") from None
             if not left:
                 raise
 

@@ -30,13 +30,19 @@ def load_tasks(
 ) -> list[Task]:
     """The tasks of `sources` in order, ids unique and contents distinct from each other and from those of `avoid`.
 
-    A folder that cannot be loaded is told to `on_problem` and left out; without `on_problem` its TaskError is raised.
+    A folder that cannot be loaded is told to `on_problem` and left out; without `on_problem` its TaskError is raised,
+    as the user's fault: it was the config that asked for it.
     """
     taken = {task.id: task for task in avoid}
     contents = {task.digest: task for task in avoid}
     tasks: list[Task] = []
     for source in sources:
-        for task in _chosen(source, _load_source(source, contents, on_problem)):
+        try:
+            loaded = _load_source(source, contents, on_problem)
+        except TaskError as error:
+            error.fault = "user" if error.fault == "task" else error.fault
+            raise
+        for task in _chosen(source, loaded):
             same = taken.get(task.id) or contents.get(task.digest)
             if same is not None:
                 what = "the same id" if same.id == task.id else "the same content"

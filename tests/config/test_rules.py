@@ -3,9 +3,10 @@ import pytest
 from lego.config import rules
 from lego.config.fields import settings
 from lego.config.load import load
-from lego.config.places import configs_dir, harness_specs_dir
+from lego.config.places import harness_specs_dir
 from lego.config.schema import Config, RunSection, TaskSource
 from lego.errors import ConfigError
+from tests.conftest import CONFIGS
 
 
 def fine() -> Config:
@@ -148,7 +149,7 @@ def test_a_broken_rule_is_told_with_its_line(tmp_path):
         load(path)
 
 
-@pytest.mark.parametrize("path", sorted(configs_dir().glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_configs_that_lego_ships_are_valid(path):
     config = load(path).config
     assert config.run.name == path.stem

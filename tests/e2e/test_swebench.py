@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from lego.config.load import load as load_config
-from lego.config.places import configs_dir
 from lego.images.build import Builder
 from lego.images.plan import plan
 from lego.images.recipes import task_tag
@@ -21,7 +20,7 @@ from lego.sandbox.submission import Submission
 from lego.tasks.load import load_tasks
 from lego.tasks.task import Task
 from lego.verifier.grade import Candidate, Nothing, Oracle, verify
-from tests.conftest import missing
+from tests.conftest import CONFIGS, missing
 
 pytestmark = [pytest.mark.podman, pytest.mark.slow]
 
@@ -49,7 +48,7 @@ echo done
 def task(shared_data: Path) -> Iterator[Task]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SWEBENCH_DATA", str(shared_data))
-        source = load_config(configs_dir() / "swebench-sdists.yaml").config.tasks.train
+        source = load_config(CONFIGS / "swebench-sdists.yaml").config.tasks.train
     (found,) = [one for one in load_tasks(source) if one.id == INSTANCE]
     yield found
 
@@ -57,7 +56,7 @@ def task(shared_data: Path) -> Iterator[Task]:
 @pytest.fixture
 async def image(podman: Podman, task: Task, tmp_path: Path) -> str:
     """Built only where that is asked for (LEGO_REQUIRE=swebench): it needs a package index, and minutes."""
-    section = load_config(configs_dir() / "swebench-sdists.yaml", ["tasks.train=[]"]).config.images
+    section = load_config(CONFIGS / "swebench-sdists.yaml", ["tasks.train=[]"]).config.images
     tag = task_tag(task, section)
     if podman.request("get", f"/images/{tag.replace('/', '%2F')}/json", allow=(404,)).status_code == 200:
         return tag

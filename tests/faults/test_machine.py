@@ -105,6 +105,27 @@ def fill(folder, leave: int = 0) -> None:
         os.posix_fallocate(file.fileno(), 0, max(shutil.disk_usage(folder).free - leave, 1))
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_looking_at_a_run_takes_no_room(project, without_podman, small_disk, killed):
+    project.task("good")
+    project.write(run={"dir": str(small_disk)})
+    project.lego("rollout", env=without_podman)  # begins the run, and no more
+    database = small_disk / project.name / "run.db"
+    if killed:  # what it leaves: the file and its log, without the index that processes share
+        writer = sqlite3.connect(database, isolation_level=None)
+        writer.execute("INSERT INTO events (at, kind, text) VALUES (1, 'fault', 'the last thing that was written')")
+        left = {path: path.read_bytes() for path in (database, database.with_name("run.db-wal"))}
+        writer.close()
+        for path, data in left.items():
+            path.write_bytes(data)
+    fill(small_disk)
+    status = project.lego("status")
+    assert status.code == 0 and "nothing looks wrong" in status.out, (status.out, status.err)
+    assert project.lego("show", "last").code == 2
+    if killed:
+        assert project.rows("SELECT text FROM events WHERE kind = 'fault'", database) != []
+
+
 @pytest.mark.podman
 def test_a_full_disk(project, podman, small_disk):
     for name in ("one", "two"):

@@ -63,7 +63,7 @@ def test_a_task_with_a_missing_file(begun, missing):
     folder = begun.task("broken")
     (folder / missing).unlink()
     result = begun.lego("rollout")
-    assert result.code == 1 and nothing_written(begun)
+    assert result.code == 2 and nothing_written(begun)
     assert f"tasks/broken: {missing} is missing" in result.error and "lego tasks validate" in result.error
 
 
@@ -80,7 +80,7 @@ def test_a_task_with_a_missing_file(begun, missing):
 def test_a_task_that_says_what_cannot_be(begun, toml, said):
     begun.task("broken", toml=toml)
     result = begun.lego("tasks", "ls")
-    assert result.code == 1 and said in result.error
+    assert result.code == 2 and said in result.error
 
 
 def test_validate_names_the_broken_tasks_and_counts_the_others(begun):

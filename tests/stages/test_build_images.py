@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from lego.config.places import configs_dir
 from lego.images.build import ImageResult
 from stages.build_images import line
 from stages.cli import run
+from tests.conftest import CONFIGS
 
 
 def result(**changes: object) -> ImageResult:
@@ -35,7 +35,7 @@ def test_a_line_an_image():
 def test_one_broken_dockerfile_fails_alone_and_shows_its_log(podman, tmp_path, capfd):
     tasks = tmp_path / "tasks"
     for name in ("lru-cache", "broken"):
-        shutil.copytree(configs_dir() / "tasks/basics/lru-cache", tasks / name)
+        shutil.copytree(CONFIGS / "tasks/basics/lru-cache", tasks / name)
     toml = tasks / "broken/task.toml"
     toml.write_text(toml.read_text().replace("lru-cache", "broken"))
     (tasks / "broken/environment/Dockerfile").write_text("FROM debian:bookworm\nRUN exit 9\n")

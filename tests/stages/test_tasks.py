@@ -5,11 +5,11 @@ import pytest
 from click.testing import CliRunner
 
 from lego.config.load import load
-from lego.config.places import configs_dir
 from lego.errors import ConfigError, GateError
 from lego.rollout.run import open_run
 from lego.rundb import catalogue, rounds, trials
 from stages.tasks import command
+from tests.conftest import CONFIGS
 from tests.run_fixture import finish, verdict
 
 
@@ -17,7 +17,7 @@ from tests.run_fixture import finish, verdict
 def config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("last-page", "slug-accents"):
-        shutil.copytree(configs_dir() / "tasks" / "basics" / name, tmp_path / "tasks" / name)
+        shutil.copytree(CONFIGS / "tasks" / "basics" / name, tmp_path / "tasks" / name)
     path = tmp_path / "run.yaml"
     path.write_text(
         "run: {name: t}\npolicy: {model: tiny}\n"

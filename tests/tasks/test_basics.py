@@ -12,11 +12,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from lego.config.places import configs_dir
 from lego.tasks.harbor import load
 from lego.tasks.validate import warnings
+from tests.conftest import CONFIGS
 
-BASICS = configs_dir() / "tasks" / "basics"
+BASICS = CONFIGS / "tasks" / "basics"
 FOLDERS = sorted(path for path in BASICS.iterdir() if path.is_dir())
 SCHEMA = json.loads((Path(__file__).parent / "data" / "harbor_0.26_task_toml.schema.json").read_text())
 each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

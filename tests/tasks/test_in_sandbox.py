@@ -2,7 +2,6 @@
 
 import pytest
 
-from lego.config.places import configs_dir
 from lego.config.schema import ImagesSection, TaskSource
 from lego.images.build import Builder
 from lego.images.plan import plan
@@ -13,6 +12,7 @@ from lego.sandbox.submission import Submission
 from lego.tasks.family import generate
 from lego.tasks.harbor import load
 from lego.verifier.grade import Nothing, Oracle, verify
+from tests.conftest import CONFIGS
 
 pytestmark = pytest.mark.podman
 
@@ -36,7 +36,7 @@ if os.fork() == 0:
 
 
 def basic():
-    task = load(configs_dir() / "tasks" / "basics" / "last-page")
+    task = load(CONFIGS / "tasks" / "basics" / "last-page")
     return task, "/app/shop/__init__.py"
 
 

@@ -2,12 +2,12 @@ import shutil
 
 import pytest
 
-from lego.config.places import configs_dir
 from lego.config.schema import TaskSource, TasksSection
 from lego.errors import ConfigError, TaskError
 from lego.tasks.load import load_all, load_tasks
+from tests.conftest import CONFIGS
 
-BASICS = configs_dir() / "tasks" / "basics"
+BASICS = CONFIGS / "tasks" / "basics"
 
 
 def harbor(path, **more):

@@ -12,7 +12,6 @@ import pytest
 from pathspec import GitIgnoreSpec
 
 from lego.config.load import load as load_config
-from lego.config.places import configs_dir
 from lego.config.schema import ImagesSection, TaskSource
 from lego.errors import ConfigError, TaskError
 from lego.images import keys
@@ -24,6 +23,7 @@ from lego.tasks.swebench_rows import parse
 from lego.tasks.task import Task
 from lego.tasks.validate import warnings
 from lego.verifier.logs.frameworks import PARSERS
+from tests.conftest import CONFIGS
 from tests.tasks.test_swebench_rows import ROW
 
 SPEC = {
@@ -231,7 +231,7 @@ def test_tasks_of_two_debian_releases_have_two_bases() -> None:
 
 def test_the_shipped_config_makes_all_of_its_tasks(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWEBENCH_DATA", str(shared_data))
-    config = load_config(configs_dir() / "swebench-sdists.yaml").config
+    config = load_config(CONFIGS / "swebench-sdists.yaml").config
     tasks = load_tasks(config.tasks.train)
     assert len(tasks) == 41 and len({text_of(task) for task in tasks}) == 35
     recipes = map(json.loads, (shared_data / "swebench_sdists.jsonl").read_text().splitlines())
