@@ -7,7 +7,10 @@ import importlib
 import json
 import os
 
-NAMES = ("proxy", "long_trial", "engine", "sandbox", "images", "store", "trials", "grade", "monitor", "trainer")
+NAMES = (
+    "proxy", "long_trial", "engine", "sandbox", "images", "injected", "store", "trials", "verify", "grade", "monitor",
+    "trainer",
+)  # fmt: skip
 """Modules of this package, each with `run() -> list[Measure]`."""
 
 
