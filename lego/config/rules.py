@@ -25,7 +25,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "train.objective.advantage": ("auto", "standardised", "centred", "leave_one_out"),
     "train.objective.weighting": ("auto", "trial", "token", "constant"),
     "train.objective.ratio": ("segment", "trial"),
-    "train.objective.flat": ("count", "skip"),
+    "train.objective.flat": ("count", "skip", "weigh"),
     "train.objective.segment_weight": ("tokens", "equal"),
     "train.correction.old": ("recompute", "bypass"),
     "train.optimizer.schedule": SCHEDULES,
@@ -69,6 +69,7 @@ BOUNDS: dict[str, _Bound] = {
     "verify.concurrency": _AT_LEAST_ONE,
     "train.objective.clip_low": (lambda value: 0 <= value <= 1, "must be from 0 (as the objective's paper) to 1"),
     "train.objective.clip_high": _NOT_NEGATIVE,
+    "train.objective.flat_weight": (lambda value: 0 < value <= 1, "must be more than 0 and at most 1 (skip is 0)"),
     "train.objective.kl": _NOT_NEGATIVE,
     "train.objective.entropy": _NOT_NEGATIVE,
     "train.correction.token_tis": (

@@ -75,20 +75,25 @@ def segment_weights(owned: Sequence[int], rule: SegmentWeight = "tokens") -> lis
     return [tokens / total for tokens in owned]
 
 
-def trial_scales(owned: Mapping[int, int], weighting: Weighting, longest: int) -> dict[int, float]:
+def trial_scales(
+    owned: Mapping[int, int], weighting: Weighting, longest: int, counts: Mapping[int, float] | None = None
+) -> dict[int, float]:
     """What each trial of one optimizer step weighs, to multiply its segments' shares by.
 
     owned: trial -> sampled tokens of its kept segments, > 0.  longest: the most a trial may sample, > 0.
+    counts: trial -> what it counts for, > 0, in what follows as so many trials; None: each for 1.
     "trial": every trial 1 / N, N being their number; "token": n_trial / (all tokens), so every token weighs the same;
     "constant": n_trial / (N x longest), so a token weighs the same in every step, however long the others are.
     Source: trial: Shao et al. 2024, arXiv:2402.03300, eq. 3; token: Yu et al. 2025, arXiv:2503.14476, eq. 8;
     constant: Liu et al. 2025, arXiv:2503.20783.
     """
-    n, total = len(owned), sum(owned.values())
+    counted = dict.fromkeys(owned, 1.0) if counts is None else {trial: counts[trial] for trial in owned}
+    tokens = {trial: counted[trial] * n for trial, n in owned.items()}
+    n, total = sum(counted.values()), sum(tokens.values())
     if weighting == "trial":
-        return dict.fromkeys(owned, 1.0 / n)
+        return {trial: count / n for trial, count in counted.items()}
     if weighting == "token":
-        return {trial: tokens / total for trial, tokens in owned.items()}
+        return {trial: own / total for trial, own in tokens.items()}
     if longest < 1:
         raise ObjectiveError(f"the longest trial samples {longest} tokens")
-    return {trial: tokens / (n * longest) for trial, tokens in owned.items()}
+    return {trial: own / (n * longest) for trial, own in tokens.items()}

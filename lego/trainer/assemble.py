@@ -58,7 +58,14 @@ class Assembly:
         return values
 
     def add(
-        self, trial: Row, verdict_id: int | None, cut: Segmentation, advantage: float, sampler: Sampler, group: str
+        self,
+        trial: Row,
+        verdict_id: int | None,
+        cut: Segmentation,
+        advantage: float,
+        sampler: Sampler,
+        group: str,
+        counts: float = 1.0,
     ) -> None:
         """Enter one trial's segments; together they weigh 1."""
         if not cut.segments and not cut.dropped:
@@ -78,6 +85,7 @@ class Assembly:
                     group,
                     sampler,
                     segment.routing,
+                    counts,
                 )  # fmt: skip
             )
         for number, reason in enumerate(cut.dropped, start=len(cut.segments)):
@@ -102,6 +110,8 @@ def assemble(store: Store, round_: Round, config: Config) -> Assembly:
     given = _rewards(rows, config, round_.ordinal)
     out = Assembly(cast(SegmentWeight, config.train.objective.segment_weight))
     baseline = recipe(config.train.objective).advantage
+    objective = config.train.objective
+    counts = {"ok": 1.0, "flat": objective.flat_weight if objective.flat == "weigh" else 1.0}
     for (task, harness), members in groups.items():
         rewards = [given[row["id"]] for row in members]
         result = group_advantages(rewards, baseline)
@@ -114,7 +124,8 @@ def assemble(store: Store, round_: Round, config: Config) -> Assembly:
             else:
                 assert advantage is not None
                 cut = cut_trial(store, row["id"], "policy")
-                out.add(row, row["verdict_id"], cut, advantage, "policy", f"{round_.id}/{task}/{harness}")
+                group = f"{round_.id}/{task}/{harness}"
+                out.add(row, row["verdict_id"], cut, advantage, "policy", group, counts[result.state])
     return out
 
 

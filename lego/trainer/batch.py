@@ -26,6 +26,7 @@ class TrainSegment:
     ids: [n] int32.  mask: [n] bool, True on the sampled ids this segment owns.  logprobs: [n] float32, nats, the
     engine's for those ids (0 elsewhere, and throughout where `sampler` is "script").
     advantage: of the trial.  weight: n_segment / n_trial (lego.objective.advantages.segment_weights).
+    counts: what its trial counts for in the step's mean over trials, > 0 (lego.objective.advantages.trial_scales).
     group: names the group (round, task, harness); for reading only.
     routing: [n, layers, k] int16, the experts that the engine sent each id to, -1 where unknown (lego.trainer.routing).
     """
@@ -39,6 +40,7 @@ class TrainSegment:
     group: str = ""
     sampler: Literal["policy", "script"] = "policy"
     routing: npt.NDArray[np.int16] | None = None
+    counts: float = 1.0
 
 
 Layout = Literal["forest", "packed", "rows"]

@@ -159,7 +159,8 @@ class Gradient:
         owned: Counter[int] = Counter()
         for segment in segments:
             owned[segment.trial_id] += int(segment.mask.sum())
-        return trial_scales(owned, self.recipe.weighting, self.longest)
+        counts = {segment.trial_id: segment.counts for segment in segments}
+        return trial_scales(owned, self.recipe.weighting, self.longest, counts)
 
     def _trial_ratios(
         self, segments: Sequence[TrainSegment], old: Sequence[FloatArray] | None

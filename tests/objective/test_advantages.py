@@ -95,3 +95,18 @@ def test_a_constant_makes_a_token_weigh_the_same_whatever_the_others_are(owned, 
     )
     with pytest.raises(ObjectiveError, match="longest"):
         trial_scales(owned, "constant", 0)
+
+
+@given(owned_by, st.sampled_from(["trial", "token", "constant"]), st.integers(1, 3))
+def test_a_trial_that_counts_for_some_is_as_so_many_of_it(owned, weighting, times):
+    """Counted for k, a trial weighs what k trials of its length weigh together; the others lose as much to it."""
+    some = min(owned)
+    counts = {trial: float(times) if trial == some else 1.0 for trial in owned}
+    copies = {1000 + copy: owned[some] for copy in range(times - 1)}
+    whole = trial_scales(owned | copies, weighting, 50)
+    found = trial_scales(owned, weighting, 50, counts)
+    assert found[some] == pytest.approx(times * whole[some])
+    assert {t: v for t, v in found.items() if t != some} == pytest.approx({t: whole[t] for t in owned if t != some})
+    half = {trial: count / 2 for trial, count in counts.items()}
+    if weighting != "constant":
+        assert trial_scales(owned, weighting, 50, half) == pytest.approx(found)

@@ -109,6 +109,18 @@ def test_groups_without_spread_may_be_left_out_of_the_mean(store: Store) -> None
     assert [row.dropped for row in out.rows] == ["its group has no spread"] * 2 + ["", ""]
 
 
+def test_or_count_for_less_than_a_trial(store: Store) -> None:
+    round_ = begin(store, ["a", "b"], 2)
+    for reward in (1.0, 1.0, 0.0, 1.0):
+        play(store, round_, reward)
+    config = Config()
+    assert [segment.counts for segment in assemble(store, round_, config).segments] == [1.0] * 4
+    config.train.objective.flat, config.train.objective.flat_weight = "weigh", 0.25
+    out = assemble(store, round_, config)
+    assert [segment.counts for segment in out.segments] == [0.25, 0.25, 1.0, 1.0]
+    assert not any(row.dropped for row in out.rows)
+
+
 def test_infra_faults_move_no_baseline(store: Store) -> None:
     """A lost attempt and a verifier fault enter neither the loss nor the group's mean."""
     round_ = begin(store, ["a"], 4)

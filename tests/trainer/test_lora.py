@@ -14,14 +14,25 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from lego.config.schema import CorrectionSection, GateSection, LoraSection, ObjectiveSection
+from lego.config.schema import (
+    CorrectionSection,
+    GateSection,
+    LoraSection,
+    ObjectiveSection,
+    OptimizerSection,
+    SftSection,
+)
 from lego.engine.adapter import base_of, read_model
 from lego.engine.base import PolicyRef
 from lego.engine.digest import folder_digest
 from lego.engine.policy import load_model
 from lego.errors import ConfigError, EngineError, TrainerError
+from lego.rundb import catalogue
+from lego.rundb.store import Store
 from lego.trainer.gradient import Gradient
 from lego.trainer.lora import merged
+from lego.trainer.retention import removable
+from lego.trainer.sft import run_sft
 from lego.trainer.step import Trainer
 from tests.trainer._sampled import sample, section, weights
 from tests.trainer.test_sharing import groups, grown
@@ -277,3 +288,52 @@ def test_a_mixture_of_experts_is_adapted_where_it_is_linear(tmp_path):
         # These weights are so wide that float32's own rounding moves log-probs by 4e-4; a wrong scale would by .1.
         np.testing.assert_allclose(owned(whole.score(given_), given_), owned(trainer.score(given_), given_), atol=1e-4)
         assert Path(base_of(tmp_path / f"{name}-1").path) == tmp_path / name
+
+
+def test_teaching_moves_the_adapter_alone_and_goes_on_after_a_kill(tiny_policy, segments, tmp_path):
+    shown = [replace(s, logprobs=np.zeros_like(s.logprobs), sampler="script", advantage=0.0) for s in segments]
+    plan = SftSection(epochs=3, batch_trials=2, held_out=0.0, optimizer=OptimizerSection(lr=1e-2))
+    whole = Trainer(tiny_policy, lora())
+    before = weights(whole)
+    report = run_sft(whole, shown, plan)
+    assert report.losses[-1] < report.losses[0]
+    assert all(torch.equal(value, before[name]) for name, value in weights(whole).items() if ".lora_" not in name)
+
+    class Killed(BaseException):
+        pass
+
+    def die(progress):
+        if progress.step == 2 + 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_sft(Trainer(tiny_policy, lora()), shown, plan, die, tmp_path / "kept")
+    steps = []
+    run_sft(Trainer(tiny_policy, lora(rank=2)), shown[:2], plan, keep=tmp_path / "other")
+    resumed = Trainer(tiny_policy, lora())
+    assert run_sft(resumed, shown, plan, steps.append, tmp_path / "kept").losses == report.losses
+    assert steps[0].step > 1
+    assert all(torch.equal(weights(resumed)[name], value) for name, value in weights(whole).items())
+    afresh = []
+    run_sft(Trainer(tiny_policy, lora(rank=2)), shown, plan, afresh.append, tmp_path / "kept")
+    assert afresh[0].step == 1  # what an adapter of another shape left is not taken up
+
+
+def test_what_an_adapter_stands_on_is_not_let_go(tmp_path):
+    """Policies 1 to 5 by rank: whole, whole, an adapter on 2, one of another shape on 3, whole again."""
+    store = Store.open(tmp_path / "run.db")
+    for version, stood_on in enumerate([None, None, None, 2, 3, None]):
+        folder = tmp_path / str(version)
+        folder.mkdir()
+        if stood_on is not None:
+            (folder / "base.json").write_text(json.dumps({"path": str(tmp_path / str(stood_on)), "digest": "d"}))
+        made_by = "train" if version else "start"
+        catalogue.add_policy(
+            store, parent=version - 1 if version else None, path=str(folder), digest="d", made_by=made_by
+        )
+    assert [row["version"] for row in removable(store, 1)] == [1]
+    assert [row["version"] for row in removable(store, 3)] == [1]
+    assert removable(store, 0) == []
+    (tmp_path / "4/base.json").unlink()
+    assert [row["version"] for row in removable(store, 1)] == [1, 2, 3]
+    store.close()

@@ -98,6 +98,17 @@ def test_segments_without_advantage_are_proven_but_pull_nothing(tiny_policy, seg
         torch.testing.assert_close(b.grad, a.grad / 2, rtol=1e-4, atol=1e-7)
 
 
+def test_a_flat_trial_that_counts_for_half_dilutes_by_half(tiny_policy, segments):
+    flat = [replace(s, advantage=0.0, trial_id=s.trial_id + 50, counts=0.5) for s in segments]
+    alone, mixed = Trainer(tiny_policy, section()), Trainer(tiny_policy, section())
+    for trainer, given in ((alone, segments), (mixed, [*segments, *flat])):
+        trainer.optimizer.step = lambda: None  # type: ignore[method-assign]
+        trainer.section.optimizer.max_grad_norm = 0
+        assert trainer.step(given).refused is None
+    for a, b in zip(alone.policy.model.parameters(), mixed.policy.model.parameters(), strict=True):
+        torch.testing.assert_close(b.grad, a.grad / 1.5, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("minibatches", [1, 2])
 @pytest.mark.parametrize("fault", ["gap", "temperature", "flat", "nan"])
 def test_a_refused_step_leaves_everything_as_it_was(tiny_policy, segments, fault, minibatches):
