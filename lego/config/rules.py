@@ -262,8 +262,8 @@ def _train(config: Config) -> Iterator[Problem]:
 
 def _scale(config: Config) -> Iterator[Problem]:
     deepspeed = config.train.deepspeed
-    if config.engine.routing and config.engine.kind != "transformers":
-        yield Problem("engine.routing", f"engine {config.engine.kind} does not tell which experts tokens went to")
+    if config.engine.routing and config.engine.kind == "scripted":
+        yield Problem("engine.routing", "what is scripted goes to no experts")
     if config.train.lora.rank and config.train.lora.export == "adapter" and config.engine.kind == "vllm":
         yield Problem("train.lora.export", "adapter: the vllm engine takes over whole weights; write merged")
     if config.train.attention.startswith("flash") and config.engine.dtype == "float32":

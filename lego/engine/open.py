@@ -68,5 +68,6 @@ def _vllm(section: EngineSection, context: int | None) -> Engine:
         max_concurrent=section.max_concurrent,
         threads=section.threads,
         cache_bytes=parse_size(section.cache),
+        routing=section.routing,
         context=context,
     )

@@ -23,6 +23,7 @@ import torch
 from lego.engine import vllm_start
 from lego.engine.base import EngineStats, FloatArray, GenerationRequest, IntArray, PolicyRef, Sampled, Sampling
 from lego.engine.policy import context_of, load_model
+from lego.engine.routing import RoutingArray
 from lego.engine.vllm_probe import Proof, prove
 from lego.errors import EngineError
 
@@ -37,6 +38,7 @@ _FINISHES: dict[str | None, Literal["stop", "length", "abort"] | None] = {
 class VllmEngine:
     """dtype: "float32" | "bfloat16". context: tokens of prompt and reply together, at most what the model was made for.
     cache_bytes: memory for the keys and values of conversations. threads: 0 leaves the default (CPU build alone).
+    routing: tell which experts tokens went to, all with a reply's last piece; -1 for those taken from the cache.
 
     vLLM starts with the first `load`. It keeps prefixes by their content, whichever session they belong to. At
     temperature 0 ids are the most probable ones and log-probs those of temperature 1.
@@ -53,6 +55,7 @@ class VllmEngine:
         threads: int = 0,
         cache_bytes: int = 1 << 30,
         context: int | None = None,
+        routing: bool = False,
     ) -> None:
         self.policy_version = -1
         self._dtype = dtype
@@ -61,6 +64,7 @@ class VllmEngine:
         self._threads = threads
         self._cache_bytes = cache_bytes
         self._wanted_context = context
+        self._routing = routing
         self._context = 0
         self._llm: Any = None
         self._shape = ""
@@ -190,8 +194,8 @@ class VllmEngine:
             stop_token_ids=list(sampling.stop_ids),
             logprobs=0,
         )
-        told = False
-        async with aclosing(self._outputs(prompt, params)) as outputs:
+        told, sampled, name = False, 0, next(self._names)
+        async with aclosing(self._outputs(name, prompt, params)) as outputs:
             async for output in outputs:
                 (piece,) = output.outputs
                 if piece.finish_reason not in _FINISHES:
@@ -201,21 +205,30 @@ class VllmEngine:
                 if not all(map(math.isfinite, logprobs)):
                     raise EngineError(f"policy {self.policy_version} gave a log-probability of {min(logprobs)}")
                 reused = 0 if told else output.num_cached_tokens or 0
-                told = True
-                yield Sampled(ids, logprobs, _FINISHES[piece.finish_reason]), reused
+                told, sampled = True, sampled + len(ids)
+                finish = _FINISHES[piece.finish_reason]
+                routing = await self._routes(name, len(prompt) + sampled - 1) if finish and self._routing else None
+                yield Sampled(ids, logprobs, finish, routing), reused
+
+    async def _routes(self, name: str, tokens: int) -> RoutingArray:
+        try:
+            shape, data = (await self._llm.collective_rpc("take_routing", args=(name, tokens)))[0]
+        except Exception as error:
+            raise EngineError(f"vLLM cannot tell which experts a reply's tokens went to: {error!r}") from error
+        return np.frombuffer(data, np.int16).reshape(shape)
 
     async def _score(self, prompt: IntArray, token: int, temperature: float) -> float:
         params = _params(temperature, max_tokens=1, logprob_token_ids=[token])
-        async with aclosing(self._outputs(prompt, params)) as outputs:
+        async with aclosing(self._outputs(next(self._names), prompt, params)) as outputs:
             async for output in outputs:
                 for at in output.outputs[0].logprobs or ():
                     return float(at[token].logprob)
         raise EngineError("vLLM gave no log-probability")
 
-    async def _outputs(self, prompt: IntArray, params: Any) -> AsyncGenerator[Any, None]:
+    async def _outputs(self, name: str, prompt: IntArray, params: Any) -> AsyncGenerator[Any, None]:
         """vLLM's outputs; closing this aborts the request."""
         outputs: asyncio.Queue[Any] = asyncio.Queue()
-        pump = asyncio.create_task(self._pump(prompt, params, outputs))
+        pump = asyncio.create_task(self._pump(name, prompt, params, outputs))
         # Its end comes last, also where it was cancelled before it began.
         pump.add_done_callback(outputs.put_nowait)
         self._pumps.add(pump)
@@ -231,9 +244,9 @@ class VllmEngine:
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
 
-    async def _pump(self, prompt: IntArray, params: Any, outputs: asyncio.Queue[Any]) -> None:
+    async def _pump(self, name: str, prompt: IntArray, params: Any, outputs: asyncio.Queue[Any]) -> None:
         """From vLLM into the queue. vLLM aborts what is cancelled."""
-        stream = self._llm.generate({"prompt_token_ids": prompt.tolist()}, params, next(self._names))
+        stream = self._llm.generate({"prompt_token_ids": prompt.tolist()}, params, name)
         async with aclosing(stream):
             async for output in stream:
                 outputs.put_nowait(output)
@@ -251,6 +264,8 @@ class VllmEngine:
             await asyncio.to_thread(self._start, policy.path)
             self._shape = shape
             await self._call("end_with_parent")
+            if self._routing:
+                await self._record_routing()
         before = self._proof[1] if self._proof and self._proof[0] != policy.digest else None
         self._proof = (policy.digest, await prove(model, self._reply, self._context, before))
         self.policy_version = policy.version
@@ -264,6 +279,7 @@ class VllmEngine:
             context=self._context,
             max_concurrent=self._max_concurrent,
             cache_bytes=self._cache_bytes,
+            routing=self._routing,
         )
 
     async def _stop(self) -> None:
@@ -280,6 +296,12 @@ class VllmEngine:
     async def _call(self, method: str, *arguments: str) -> None:
         """A method of `vllm_worker.TakeOver`."""
         await self._llm.collective_rpc(method, args=arguments)
+
+    async def _record_routing(self) -> None:
+        try:
+            await self._call("record_routing")
+        except Exception as error:
+            raise EngineError(f"engine.routing: {error}", hint="engine.routing: false", fault="user") from error
 
     async def _reload(self, policy: PolicyRef) -> None:
         try:

@@ -47,15 +47,18 @@ def check_device(device: str) -> None:
         raise ConfigError(f"engine.device: {device}, but this vLLM runs on {found}", hint="engine.device: auto")
 
 
-def start(path: str, *, dtype: str, context: int, max_concurrent: int, cache_bytes: int) -> Any:
+def start(path: str, *, dtype: str, context: int, max_concurrent: int, cache_bytes: int, routing: bool) -> Any:
     """An AsyncLLM that serves the folder `path`. Blocks until it is up; must not run in an event loop's thread.
 
+    routing: start it so that `vllm_worker.TakeOver.record_routing` can work.
     Raises EngineError when it does not come up.
     """
     from vllm import AsyncEngineArgs
     from vllm.platforms import current_platform
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    if routing:
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # the other one keeps its batch in another shape
     arguments = AsyncEngineArgs(
         model=path,
         dtype=dtype,
@@ -71,7 +74,7 @@ def start(path: str, *, dtype: str, context: int, max_concurrent: int, cache_byt
         # A folder's generation_config.json would bring in its own top_p, top_k and temperature.
         generation_config="vllm",
         # Compiling for the CPU takes a minute and gains a tiny model nothing.
-        enforce_eager=current_platform.is_cpu(),
+        enforce_eager=current_platform.is_cpu() or routing,
         use_tqdm_on_load=False,
         disable_log_stats=True,
         enable_log_requests=False,

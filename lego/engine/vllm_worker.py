@@ -5,7 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+from functools import partial
 from typing import Any
+
+import numpy as np
+
+UNFETCHED = 256
+"""Replies whose routes are kept although they have ended and nobody has asked: those that were aborted."""
 
 
 class TakeOver:
@@ -24,6 +30,58 @@ class TakeOver:
         for module in self.model_runner.get_model().modules():
             if hasattr(module, "cpu_linear") and hasattr(module, "tie_weights"):
                 module.quant_method.process_weights_after_loading(module)
+
+    def record_routing(self) -> None:
+        """From now on note the experts that each token is sent to, for `take_routing`.
+
+        Only a forward pass that runs as it is written asks its routers: vLLM must run without graphs.
+        """
+        from vllm.model_executor.layers.fused_moe.layer import MoERunner
+
+        runner = self.model_runner
+        mixtures = [module for module in runner.get_model().modules() if isinstance(module, MoERunner)]
+        mixtures.sort(key=lambda module: module.layer_id)
+        if not mixtures or any(module.is_monolithic for module in mixtures):
+            raise RuntimeError("vLLM does not tell which experts this policy's tokens go to")
+        chosen: dict[int, Any] = {}
+        for place, module in enumerate(mixtures):
+            module.router.set_capture_fn(partial(chosen.__setitem__, place))
+        self._routes: dict[str, list[tuple[int, Any]]] = {}
+        run = runner.execute_model
+
+        def execute(scheduled: Any, *more: Any, **named: Any) -> Any:
+            done = run(scheduled, *more, **named)
+            if scheduled.total_num_scheduled_tokens:
+                # [tokens, layers, k]; the requests' tokens stand one after another.
+                rows = np.stack([chosen[place].cpu().numpy() for place in range(len(mixtures))], 1).astype(np.int16)
+                self._note(scheduled, runner.input_batch.req_ids, rows)
+            for request in [one for one in self._routes if one not in runner.requests][:-UNFETCHED]:
+                del self._routes[request]
+            return done
+
+        runner.execute_model = execute
+
+    def _note(self, scheduled: Any, requests: list[str], rows: Any) -> None:
+        begins = {new.req_id: new.num_computed_tokens for new in scheduled.scheduled_new_reqs}
+        running = scheduled.scheduled_cached_reqs
+        begins |= dict(zip(running.req_ids, running.num_computed_tokens, strict=True))
+        at = 0
+        for request in requests:
+            n = scheduled.num_scheduled_tokens.get(request, 0)
+            if n:
+                self._routes.setdefault(request, []).append((begins[request], rows[at : at + n]))
+            at += n
+
+    def take_routing(self, name: str, tokens: int) -> tuple[tuple[int, ...], bytes]:
+        """Shape and bytes of [tokens, layers, k] int16: the experts of the request's first tokens, -1 where they were
+        not run over because their keys and values were in the cache. Forgets them."""
+        (request,) = [one for one in self._routes if one.partition("-")[0] == name]
+        parts = self._routes.pop(request)
+        whole = np.full((tokens, *parts[0][1].shape[1:]), -1, np.int16)
+        for begin, rows in parts:
+            end = min(begin + len(rows), tokens)
+            whole[begin:end] = rows[: end - begin]
+        return whole.shape, whole.tobytes()
 
     def end_with_parent(self) -> None:
         """When lego is killed, go as well: vLLM by itself would stay, and hold its memory."""

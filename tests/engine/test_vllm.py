@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,17 +16,22 @@ import numpy as np
 import pytest
 import pytest_asyncio
 import torch
+from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
-from lego.config.schema import EngineSection
+from lego.config.schema import EngineSection, TrainSection
 from lego.engine.base import Engine, GenerationRequest, IntArray, PolicyRef, Sampled, Sampling
 from lego.engine.digest import folder_digest
 from lego.engine.open import open_engine
 from lego.engine.transformers import TransformersEngine
 from lego.errors import ConfigError, EngineError
+from lego.trainer.batch import TrainSegment, coverage
+from lego.trainer.gradient import score
 from lego.trainer.policy import Policy
+from lego.trainer.step import Trainer
 from lego.trainer.tiny import make_tiny
 from tests._tiny import make_policy
 from tests.conftest import missing
+from tests.trainer.test_routing import CHOSEN, EXPERTS, LAYERS, SHAPE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -110,12 +116,11 @@ async def test_log_probs_are_the_transformers_engines_and_the_trainers(
     for prompt, (ids, logprobs, finish) in zip(prompts, replies, strict=True):
         assert finish == "length" and len(ids) == 50
         whole, start = joined(prompt, ids), len(prompt)
-        mask = torch.arange(len(whole))[None] >= start
-        with torch.no_grad():
-            trained = trainer.logprobs(torch.from_numpy(whole.astype(np.int64))[None], mask, temperature)
+        segment = TrainSegment(1, whole, np.arange(len(whole)) >= start, np.zeros(len(whole), np.float32))
+        (trained,) = score(trainer, [segment], temperature, TrainSection())
         peers = {
             "the transformers engine": await reference.score(whole, start, temperature),
-            "the trainer's forward pass": trained[0, start:].numpy(),
+            "the trainer's forward pass": trained[start:],
             "its own teacher forcing": await engine.score(whole, start, temperature),
         }
         for name, peer in peers.items():
@@ -284,6 +289,50 @@ async def test_a_device_that_this_build_lacks_is_refused(warm: Engine, policies:
     other = opened("cpu" if torch.cuda.is_available() else "cuda")
     with pytest.raises(ConfigError, match="but this vLLM runs on"):
         await other.load(ref(policies[0]))
+
+
+async def test_the_experts_it_chose_are_replayed(warm: Engine, tmp_path: Path) -> None:
+    """Three conversations at once, two turns each, the second on top of cached keys and values."""
+    shape = {**SHAPE, "head_dim": 32}  # its CPU build has no attention of less
+    torch.manual_seed(1)
+    config = Qwen3MoeConfig(**shape, intermediate_size=64, norm_topk_prob=True)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    section = EngineSection(kind="vllm", threads=1, cache="64m", routing=True)
+    engine = open_engine(section, 512)
+    await engine.load(ref(tmp_path))
+
+    async def converse(trial: int) -> TrainSegment:
+        draws = np.random.default_rng(trial)
+        ids, mask = np.zeros(0, np.int32), np.zeros(0, bool)
+        logprobs, routing = np.zeros(0, np.float32), np.full((1, LAYERS, CHOSEN), -1, np.int16)
+        for turn in range(2):
+            prompt = np.concatenate([ids, draws.integers(0, 128, 40 + trial).astype(np.int32)])
+            request = GenerationRequest(f"{trial}/{turn}", f"{trial}", prompt, Sampling(20, seed=trial))
+            pieces = [piece async for piece in engine.generate(request)]
+            assert all(piece.routing is None for piece in pieces[:-1])
+            told = pieces[-1].routing
+            ids = np.concatenate([prompt, *(np.asarray(piece.ids, np.int32) for piece in pieces)])
+            assert told is not None and told.shape == (len(ids) - 1, LAYERS, CHOSEN)
+            # What the first turn told is cached now.
+            routing = np.concatenate([routing[:-1], told[len(routing) - 1 :], routing[-1:]])
+            new = len(ids) - len(mask)
+            said = [p for piece in pieces for p in piece.logprobs]
+            mask = np.concatenate([mask, np.arange(new) >= new - len(said)])
+            logprobs = np.concatenate([logprobs, np.zeros(new - len(said), np.float32), np.float32(said)])
+        return TrainSegment(trial + 1, ids, mask, logprobs, 1.0, routing=routing)
+
+    try:
+        segments = list(await asyncio.gather(*(converse(trial) for trial in range(3))))
+    finally:
+        await engine.close()
+    assert coverage(segments) == 1.0
+    assert all((segment.routing[:-1] >= 0).all() for segment in segments)
+    report = Trainer(tmp_path, TrainSection()).prove(segments)
+    assert report.refused is None and report.metrics["moe/coverage"] == 1.0
+    assert report.metrics["proof/mean_gap"] < BOUND
+    # As far off as other experts would be:
+    others = [replace(one, routing=np.where(one.routing < 0, -1, (one.routing + 1) % EXPERTS)) for one in segments]
+    assert Trainer(tmp_path, TrainSection()).prove(others).metrics["proof/mean_gap"] > 10 * BOUND
 
 
 async def test_a_killed_process_takes_vllm_along(warm: Engine, policies: list[Path]) -> None:
