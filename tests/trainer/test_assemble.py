@@ -15,7 +15,7 @@ from lego.rundb import calls, catalogue, rounds, trials, verdicts
 from lego.rundb.catalogue import TaskEntry
 from lego.rundb.rounds import Round
 from lego.rundb.store import Store
-from lego.trainer.assemble import assemble, assemble_demonstrations
+from lego.trainer.assemble import assemble, assemble_demonstrations, assemble_solved
 
 
 @pytest.fixture
@@ -223,6 +223,18 @@ def test_scripted_tokens_never_reach_an_objective(store: Store) -> None:
     assert out.excluded == {"sampled by script": 6}
     taught = assemble_demonstrations(store, round_)
     assert [segment.sampler for segment in taught.segments] == ["script", "script"]
+
+
+def test_rejection_sampling_takes_what_the_policy_solved(store: Store) -> None:
+    """Not what it did not solve, or got paid for by a trick; and a script's tokens are not its own."""
+    round_ = begin(store, ["a", "b"], 3)
+    solved = play(store, round_, 1.0)
+    scripted = play(store, round_, 1.0, recorded=[call(1, sampler="script")])
+    for reward, tamper in ((0.0, False), (0.5, False), (1.0, True), (None, False)):
+        play(store, round_, reward, tamper=tamper)
+    out = assemble_solved(store, [round_])
+    assert [(segment.trial_id, segment.sampler) for segment in out.segments] == [(solved, "policy")]
+    assert [(row.trial_id, row.tokens) for row in out.rows] == [(solved, 3), (scripted, 0)]
 
 
 def test_an_unfinished_round_is_refused(store: Store) -> None:
