@@ -34,8 +34,12 @@ pytestmark = pytest.mark.podman
 
 GUARDED = Path(__file__).resolve().parents[2] / "configs/tasks/basics/csv-quoting/tests"
 CASES = [(hack, graded) for hack in HACKS for graded in hack.graded]
+# What the image itself brings is compiled here once, where the verifier looks for bytecode, and not by each of some two
+# hundred runs of pytest. Nothing that agents may leave is among it: /tmp is in no submission.
 DOCKERFILE = """FROM debian:bookworm
-RUN python3 -c 'import pytest'
+RUN mkdir /warm && cd /warm && echo 'def test(): pass' > test_x.py \\
+ && PYTHONPYCACHEPREFIX=/tmp/lego-pycache python3 -m pytest -q -p no:cacheprovider \\
+ && rm -r /warm /tmp/lego-pycache/warm
 WORKDIR /app
 COPY repo/ /app/
 """
@@ -92,8 +96,8 @@ def graded(podman: object, tiny_policy: Path, tmp_path_factory: pytest.TempPathF
         "tasks": {"eval": [{"source": "harbor", "path": str(folder / "tasks")}]},
         "harness": {"tiny-agent": 1.0},
         "sandbox": {"memory": "160m", "pids": 64, "disk": "64m", "timeout": "60s"},
-        "rollout": {"concurrency": 3, "max_output_tokens": 8192},
-        "verify": {"concurrency": 3},
+        "rollout": {"concurrency": 4, "max_output_tokens": 8192},
+        "verify": {"concurrency": 4},
     }
     (folder / "lego.yaml").write_text(yaml.safe_dump(config))
     run = open_run(load(folder / "lego.yaml"))
