@@ -175,8 +175,10 @@ def _lines(report: dict[str, Any], full: bool) -> list[str]:
         out += [f"             dropped {path}: {reason}" for path, reason in dropped[:8]]
         if len(dropped) > 8:
             out.append(f"             and {len(dropped) - 8} more dropped")
+    out += [_step_line(step) for step in report["summary"].get("steps", ())]
     verdict = report["verdict"]
     if verdict:
+        out += [_graded_line(step) for step in verdict["detail"].get("steps", ())]
         out.append(f" verdict     {verdict['outcome']}: {why(verdict)}")
         out += [f"             ⚠ {_finding(finding)}" for finding in verdict["tamper"]]
         out += [f"             noted: {_finding(finding)}" for finding in verdict["detail"].get("noted", ())]
@@ -191,6 +193,18 @@ def _lines(report: dict[str, Any], full: bool) -> list[str]:
         )
         out.append(f" step {sample['step']:<6} segment {sample['segment']}: {state}")
     return out
+
+
+def _step_line(step: dict[str, Any]) -> str:
+    least = f"; the next one was not begun: {step['min_reward']}" if "min_reward" in step else ""
+    return f" step        {step['step']}: {step['ending']} after {step['seconds']:.1f} s{least}"
+
+
+def _graded_line(step: dict[str, Any]) -> str:
+    reward = "" if step["reward"] is None else f", reward {step['reward']:g}"
+    return f" graded      {step['step']}: {step['outcome']}{reward}" + (
+        f" ({step['reason']})" if step["reason"] else ""
+    )
 
 
 def _reward(report: dict[str, Any]) -> str:

@@ -48,18 +48,17 @@ def plan(tasks: Iterable[Task], specs: Iterable[HarnessSpec], section: ImagesSec
     members: dict[tuple[Kind, str], list[Task]] = defaultdict(list)
     recipe_of: dict[tuple[Kind, str], Recipe] = {}
     for task in tasks:
+        graded = [step.task for step in task.steps] or [task]
         try:
-            wants: dict[Kind, Recipe | None] = {
-                "task": recipes.task_recipe(task, section),
-                "verifier": recipes.verifier_recipe(task, section),
-            }
+            wants: list[tuple[Kind, Task, Recipe | None]] = [("task", task, recipes.task_recipe(task, section))]
+            wants += [("verifier", one, recipes.verifier_recipe(one, section)) for one in graded]
         except LegoError as error:
             jobs.append(ImageJob("task", task.digest, "", task.id, tasks=(task,), problem=error.message))
             continue
-        for kind, recipe in wants.items():
+        for kind, one, recipe in wants:
             if recipe is not None:
                 recipe_of[kind, recipe.key] = recipe
-                members[kind, recipe.key].append(task)
+                members[kind, recipe.key].append(one)
                 bases |= {tag: own for tag, own in recipes.suites(section).items() if tag in recipe.dockerfile}
     for (kind, key), sharers in members.items():
         name = sharers[0].id if len(sharers) == 1 else f"{sharers[0].id} and {len(sharers) - 1} more"

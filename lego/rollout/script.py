@@ -28,6 +28,8 @@ def steps_of(task: Task, sampler: Sampler) -> tuple[DemoStep, ...]:
 
 def turns_of(task: Task, sampler: Sampler, spec: HarnessSpec, rendering: Rendering) -> list[list[int]]:
     """The completion ids of each turn, the last ones submitting the work."""
+    if task.steps:
+        return [turn for step in task.steps for turn in turns_of(step.task, sampler, spec, rendering)]
     before = [Message("user", task.instruction)]
     tools = tools_of(spec)
     replies = [spec.script_turn(step) for step in steps_of(task, sampler)] + [spec.submit_turn()] * spec.script.submits

@@ -14,7 +14,8 @@ async def open_shell(workshop: Workshop, trial_id: int, command: str, *, tests: 
     """Run `command` (a shell's line; empty: a shell) in a fresh container with the trial's submission, on this
     process's input and output; the container is removed afterwards and nothing is recorded.
 
-    `tests`: the hidden tests lie in /tests, as at verification, and the user is the verifier's. Returns the exit code.
+    `tests`: the hidden tests lie in /tests, as at verification, and the user is the verifier's. Of a task of several
+    steps it is the last one that was begun. Returns the exit code.
     Raises StoreError where the trial left no submission.
     """
     run = workshop.run
@@ -22,8 +23,10 @@ async def open_shell(workshop: Workshop, trial_id: int, command: str, *, tests: 
     if row is None or row["submission"] is None:
         what = "left no submission" if row else "is not in this run"
         raise StoreError(f"trial {trial_id} {what}", fault="user", hint=f"lego show {trial_id} says why" if row else "")
-    bench = bench_of(run.tasks[row["task_id"]], workshop, str(trial_id))
     submission = Submission.from_bytes(row["submission"])
+    task = run.tasks[row["task_id"]]
+    step = task.steps[len(submission.earlier)].task if task.steps else task
+    bench = bench_of(step, run, workshop.podman, str(trial_id))
     async with open_box(workshop.podman, bench.tests_spec("shell") if tests else bench.agents_spec("shell")) as box:
         if tests:
             await bench.prepare(box, submission)

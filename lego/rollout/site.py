@@ -66,7 +66,9 @@ class Site:
         """The image of a task. Raises ImageError (fault task) where it, or its verifier's, could not be built."""
         section = self.run.config.images
         tag = recipes.task_tag(task, section)
-        for one, whose in ((tag, "image"), (recipes.verifier_tag(task, section), "verifier's image")):
+        graded = [step.task for step in task.steps] or [task]
+        verifiers = [(recipes.verifier_tag(one, section), "verifier's image") for one in graded]
+        for one, whose in ((tag, "image"), *verifiers):
             if one in self.failed_images:
                 raise ImageError(f"the {whose} of {task.id} does not build: {self.failed_images[one]}", fault="task")
         return tag

@@ -12,21 +12,25 @@ from typing import Any
 from lego.clock import TrialClock
 from lego.engine.scripted import ScriptedEngine
 from lego.errors import EngineError, HarnessError, LeaseLost, LegoError, SandboxError
-from lego.harness.launch import MOUNT, Launch, LaunchValues, render
+from lego.harness.launch import MOUNT, LaunchValues, render
 from lego.harness.spec import HarnessSpec
 from lego.proxy.records import FinishedCall
 from lego.proxy.rules import CallRules
 from lego.proxy.session import Caps, Session, SessionSpec
 from lego.rollout.site import Site
+from lego.rollout.steps import Walked, walk
+from lego.rollout.verification import bench_of
 from lego.rundb import calls, catalogue, routing, trials
 from lego.rundb.trials import Trial
-from lego.sandbox.container import open_box
+from lego.sandbox.container import Box, open_box
 from lego.sandbox.create import BoxSpec, ImageMount, Mount
 from lego.sandbox.ending import Ending, refuse_unhealthy
 from lego.sandbox.seal import INSIDE, Seal, seal
 from lego.sandbox.submission import Submission, collect, task_roots
 from lego.tasks.task import Task
 from lego.verifier.bench import published, run_hooks
+from lego.verifier.grade import grade
+from lego.verifier.verdict import Verdict
 
 _NEVER_REACHED = {"wrong_token", "not_found", "foreign"}
 """Refusals that an unbroken harness never meets: calls that met only these did not reach the model."""
@@ -43,32 +47,63 @@ async def run_trial(trial: Trial, site: Site) -> None:
         with seal(site.podman.paths) as sealed:
             async with site.proxy.session(_session_spec(trial, site, spec, clock, sealed)) as session:
                 _assign_script(site, task, spec, session)
-                launch = render(spec, _values(site, task, session), site.runtime_tag(spec))
-                async with open_box(site.podman, _box_spec(trial, site, task, launch, sealed)) as box:
-                    box.put(launch.files)
-                    box.lay(published(task))
-                    ending = await box.run(
-                        launch.argv,
-                        env=launch.env,
-                        stdin=launch.stdin or b"",
-                        clock=clock,
-                        stop=session.capped,
-                        on_output=site.on_output,
-                    )
-                    # The container sees its folder read-only: only the host can take the socket away.
-                    if not session.closed and not sealed.socket.exists():
-                        raise SandboxError(f"the socket of the proxy vanished while the harness ran: {sealed.socket}")
-                    await session.close()
-                    _refuse_infra(site, session, ending)
-                    await run_hooks(box, task)
-                    submission = await collect(
-                        box,
-                        task_roots(site.podman, task, box.spec.image),
-                        protected=task.protected,
-                        gold_paths=catalogue.gold_paths(site.run.store, task.id),
-                        built=bool(task.separate),
-                    )
-        _finish(trial, site, session, ending, submission)
+                async with open_box(site.podman, _box_spec(trial, site, task, spec, sealed)) as box:
+
+                    async def run(one: Task) -> Ending:
+                        return await _launch(site, one, spec, session, sealed, clock, box)
+
+                    async def hand_in(one: Task) -> Submission:
+                        return await _hand_in(site, task, one, box)
+
+                    async def judge(one: Task, left: Submission) -> Verdict:
+                        return await grade(bench_of(one, site.run, site.podman, str(trial.id)), left)
+
+                    if task.steps:
+                        walked = await walk(task, run, hand_in, judge, session.capped.is_set)
+                        await session.close()
+                        _refuse_infra(site, session, walked.ending)
+                    else:
+                        ending = await run(task)
+                        await session.close()
+                        _refuse_infra(site, session, ending)
+                        walked = Walked(ending, await hand_in(task))
+        _finish(trial, site, session, walked)
+
+
+async def _launch(
+    site: Site, task: Task, spec: HarnessSpec, session: Session, sealed: Seal, clock: TrialClock, box: Box
+) -> Ending:
+    """Run the harness on a task, or on one step of it."""
+    launch = render(spec, _values(site, task, session), site.runtime_tag(spec))
+    stage = task.stages[-1] if task.stages else None
+    box.put({**(stage.files if stage else {}), **launch.files})
+    box.lay(published(task))
+    clock.limit = min(site.settings.timeout, task.agent_timeout or site.settings.timeout)
+    ending = await box.run(
+        launch.argv,
+        env=launch.env,
+        stdin=launch.stdin or b"",
+        clock=clock,
+        stop=session.capped,
+        on_output=site.on_output,
+        stage=stage,
+    )
+    # The container sees its folder read-only: only the host can take the socket away.
+    if not session.closed and not sealed.socket.exists():
+        raise SandboxError(f"the socket of the proxy vanished while the harness ran: {sealed.socket}")
+    return ending
+
+
+async def _hand_in(site: Site, task: Task, one: Task, box: Box) -> Submission:
+    """What is there at the end of a task, or of `one` step of it."""
+    await run_hooks(box, one)
+    return await collect(
+        box,
+        task_roots(site.podman, task, box.spec.image),
+        protected=task.protected,
+        gold_paths=catalogue.gold_paths(site.run.store, task.id),
+        built=bool(one.separate),
+    )
 
 
 @asynccontextmanager
@@ -139,14 +174,13 @@ def _values(site: Site, task: Task, session: Session) -> LaunchValues:
     )
 
 
-def _box_spec(trial: Trial, site: Site, task: Task, launch: Launch, sealed: Seal) -> BoxSpec:
+def _box_spec(trial: Trial, site: Site, task: Task, spec: HarnessSpec, sealed: Seal) -> BoxSpec:
     environment = task.environment
-    image, target = launch.image_mount
     return BoxSpec(
         image=site.task_tag(task),
         limits=site.limits(task),
         mounts=(Mount(str(sealed.folder), INSIDE),),
-        image_mounts=(ImageMount(image, target),),
+        image_mounts=(ImageMount(site.runtime_tag(spec), MOUNT),),
         env=environment.env,
         user=task.agent_user or "",
         workdir=environment.workdir,
@@ -154,7 +188,7 @@ def _box_spec(trial: Trial, site: Site, task: Task, launch: Launch, sealed: Seal
         run_id=site.run.config.run.name,
         trial=str(trial.id),
         health=environment.health,
-        several=bool(task.collect),
+        several=bool(task.collect or task.steps),
     )
 
 
@@ -198,8 +232,9 @@ def _with_last_words(cause: str, ending: Ending) -> str:
     return f"{cause}; its last words: {words}" if words else f"{cause}, without a word"
 
 
-def _finish(trial: Trial, site: Site, session: Session, ending: Ending, submission: Submission) -> None:
-    summary = session.summary()
+def _finish(trial: Trial, site: Site, session: Session, walked: Walked) -> None:
+    summary, ending, submission = session.summary(), walked.ending, walked.submission
+    steps = {"steps": walked.told} if walked.told else {}
     how = session.cap_reason if ending.reason == "stopped" else ending.reason
     if how == "exit" and ending.rc in site.spec(trial).done.turns:
         how = "turns"
@@ -213,7 +248,7 @@ def _finish(trial: Trial, site: Site, session: Session, ending: Ending, submissi
         exit_code=ending.rc,
         seconds=ending.seconds,
         waited=summary.engine_seconds,
-        summary={**asdict(summary), **dict(ending.evidence)},
+        summary={**asdict(summary), **dict(ending.evidence), **steps},
         output=_redacted(ending, session.token),
         submission=submission.to_bytes(),
         submission_digest=submission.digest,

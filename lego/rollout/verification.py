@@ -8,9 +8,11 @@ from dataclasses import replace
 
 from lego.errors import LegoError
 from lego.images import recipes
+from lego.rollout.run import Run
 from lego.rollout.site import Workshop, limits_of
 from lego.rundb import calls, catalogue, rounds, verdicts
 from lego.rundb.store import Row
+from lego.sandbox.podman import Podman
 from lego.sandbox.submission import Submission
 from lego.tasks.task import Task
 from lego.units import parse_duration
@@ -18,6 +20,7 @@ from lego.verifier import deeds
 from lego.verifier.bench import Bench, Place
 from lego.verifier.grade import Nothing, Oracle, grade
 from lego.verifier.likeness import alike
+from lego.verifier.steps import grade_steps
 from lego.verifier.verdict import Finding, Verdict
 from lego.verifier.witness import Seen
 
@@ -74,19 +77,21 @@ def _asked_itself(row: Row) -> tuple[Finding, ...]:
 
 async def verify_candidate(candidate: Candidate, task: Task, workshop: Workshop, trial: str = "") -> Verdict:
     """The verdict on a submission, on the solution, or on nothing at all. `trial` labels the container."""
+    if task.steps:
+        benches = [bench_of(step.task, workshop.run, workshop.podman, trial) for step in task.steps]
+        return await grade_steps(task, benches, candidate)
     known = catalogue.gold_seen(workshop.run.store, task.id)
-    bench = bench_of(task, workshop, trial)
+    bench = bench_of(task, workshop.run, workshop.podman, trial)
     return await grade(bench, candidate, Seen.from_dict(known) if known else None)
 
 
-def bench_of(task: Task, workshop: Workshop, trial: str = "") -> Bench:
-    """Where a task of the run is verified. `trial` labels the containers."""
-    run = workshop.run
+def bench_of(task: Task, run: Run, podman: Podman, trial: str = "") -> Bench:
+    """Where a task of the run, or one step of it, is verified. `trial` labels the containers."""
     timeout = parse_duration(run.config.verify.timeout) if run.config.verify.timeout else task.verifier_timeout
     agents = Place(recipes.task_tag(task, run.config.images), limits_of(run, task.environment))
     environment = task.separate.environment if task.separate else task.environment
     tests_in = Place(recipes.verifier_tag(task, run.config.images), limits_of(run, environment))
-    return Bench(workshop.podman, task, agents, tests_in, timeout, run.config.run.name, trial)
+    return Bench(podman, task, agents, tests_in, timeout, run.config.run.name, trial)
 
 
 def record_verdict(trial_id: int, verdict: Verdict, workshop: Workshop, *, leased: bool) -> None:

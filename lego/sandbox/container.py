@@ -26,7 +26,7 @@ from lego.sandbox.control import start, state
 from lego.sandbox.create import BoxSpec, Mount, create_body
 from lego.sandbox.ending import Ending, Reason
 from lego.sandbox.files import perform_in
-from lego.sandbox.health import Gate
+from lego.sandbox.health import Gate, gates
 from lego.sandbox.layers import Changes, ChangesJob, Entry
 from lego.sandbox.logs import LogTail, OnOutput
 from lego.sandbox.podman import Podman
@@ -34,7 +34,7 @@ from lego.sandbox.probe import MAP_START
 from lego.sandbox.rootfs import Carried, Job, LayJob, ReadJob, TreeJob
 from lego.sandbox.seal import lent_folder
 from lego.sandbox.watch import State, disk_use, exit_watch, note_group, settled, told_by_podman
-from lego.tasks.task import File
+from lego.tasks.task import File, Stage
 
 _TICK_FIRST, _TICK_LAST = 0.01, 0.1
 _DISK_EVERY = 0.25
@@ -92,18 +92,22 @@ class Box:
         stop: asyncio.Event | None = None,
         on_output: OnOutput | None = None,
         output_limit: int = 1 << 20,
+        stage: Stage | None = None,
     ) -> Ending:
         """Start the container with `argv` as its command and wait for its end.
 
         `clock` begins when the container has started. The container is killed when it runs out, `stop` is set, or
         the disk limit is passed. `on_output` gets output as it comes. Output beyond `output_limit` bytes a stream
-        loses its middle. A box runs once, unless it is made for several commands.
+        loses its middle. `stage`: what has to go well before `argv` begins. A box runs once, unless it is made for
+        several commands.
         Raises SandboxError where podman fails; what the command does is never an error.
         """
         if self._creating is not None and not (self._relay and self.ended):
             raise SandboxError("a box runs one command; open another box for another")
-        gate = await self.podman.call(self._gate)
-        command = gate.argv(argv) if gate else list(argv)
+        gated = await self.podman.call(self._gates, stage)
+        command = list(argv)
+        for gate in reversed(gated):
+            command = gate.argv(command)
         begin = self._start if self._relay is None else self._start_next
         started = asyncio.ensure_future(self.podman.call(begin, command, env or {}, user, stdin))
         self._creating, self.ended = started, False
@@ -111,7 +115,7 @@ class Box:
         if clock is not None:
             clock.restart()
         try:
-            return await self._watch(clock, stop, on_output, output_limit, gate)
+            return await self._watch(clock, stop, on_output, output_limit, gated)
         finally:
             self.ended = True
 
@@ -227,9 +231,8 @@ class Box:
             raise SandboxError(f"files cannot be laid into {self.spec.image}: {error}") from error
         self._entries, self._emptied = [], []
 
-    def _gate(self) -> Gate | None:
-        check = self.spec.health
-        return Gate(check, self.podman.image(self.spec.image).entrypoint) if check else None
+    def _gates(self, stage: Stage | None) -> list[Gate]:
+        return gates(self.spec.health, stage, self.podman.image(self.spec.image).entrypoint)
 
     def _kill(self) -> None:
         params = {"signal": "SIGKILL"}
@@ -253,11 +256,11 @@ class Box:
         stop: asyncio.Event | None,
         on_output: OnOutput | None,
         output_limit: int,
-        gate: Gate | None,
+        gated: Sequence[Gate],
     ) -> Ending:
         begun = time.monotonic()
         path = self._userdata(self.podman.paths.graph) / "ctr.log"
-        log = LogTail(path, output_limit, on_output, gate, self._heard)
+        log = LogTail(path, output_limit, on_output, gated, self._heard)
         pid = self._pid()
         group = Cgroup.of_container(self._id, pid)
         evidence: dict[str, Any] = {}
@@ -265,7 +268,7 @@ class Box:
         ask_at = over_at = 0.0
         tick, disk_at = _TICK_FIRST, begun + _DISK_EVERY
         with exit_watch(pid) as gone, contextlib.ExitStack() as waiting:
-            if gate is not None and clock is not None:
+            if gated and clock is not None:
                 waiting.enter_context(clock.pause())
             stopping = asyncio.ensure_future(stop.wait()) if stop is not None else None
             try:
@@ -278,9 +281,9 @@ class Box:
                     tick = 0.002 if gone.done() else min(tick * 1.5, _TICK_LAST)
                     note_group(group, evidence)
                     log.poll()
-                    if gate is None or gate.passed:
+                    if all(gate.passed for gate in gated):
                         waiting.close()
-                    elif killed is None and time.monotonic() > begun + gate.limit:
+                    elif killed is None and time.monotonic() > begun + sum(gate.limit for gate in gated):
                         killed = "unhealthy"
                         await self.podman.call(self._kill)
                     if killed is None:
@@ -324,8 +327,9 @@ class Box:
         if reason == "exit" and rc == _KILLED and evidence.get("oom_kills"):
             reason = "oom"
         stdout = log.output("stdout")
-        if gate is not None and not gate.passed and reason not in ("lost", "stopped"):
-            reason, stdout = "unhealthy", gate.said
+        shut = next((gate for gate in gated if not gate.passed), None)
+        if shut is not None and reason not in ("lost", "stopped"):
+            reason, stdout, evidence["failed"] = "unhealthy", shut.said, shut.what
         return Ending(rc, reason, stdout, log.output("stderr"), time.monotonic() - begun, evidence)
 
     def _exit_file(self) -> Path:

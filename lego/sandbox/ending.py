@@ -30,10 +30,12 @@ class Ending:
 
 
 def refuse_unhealthy(ending: Ending, where: str) -> None:
-    """Raises SandboxError (fault infra) where a health check kept a command from beginning."""
+    """Raises SandboxError where a health check (fault infra) or a step's setup (fault task) kept a command from
+    beginning."""
     if ending.reason == "unhealthy":
         words = " ".join((ending.stdout + ending.stderr)[-300:].decode(errors="replace").split())
         raise SandboxError(
-            f"the health check of the environment failed before {where} began: {words or 'without a word'}",
-            hint="the task's environment.healthcheck says what must answer; lego verify --oracle runs it by itself",
+            f"{ending.evidence['failed']} failed before {where} began: {words or 'without a word'}",
+            hint="lego verify --oracle runs it without an agent",
+            fault="task" if "setup.sh" in ending.evidence["failed"] else "infra",
         )

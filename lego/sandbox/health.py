@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from lego.tasks.task import Healthcheck
+from lego.tasks.task import Healthcheck, Stage
 
 _SLACK = 30.0
 # Needs only a shell, sleep and /proc. Seconds come from /proc/uptime, as hundredths. A check reports over /dev/shm,
@@ -64,6 +64,8 @@ class Gate:
     """One start's gate. `passed`: the check was good and the command proper has begun. `limit`: seconds after which
     the host has waited for longer than any run of the check can take. `said`: what came before it passed."""
 
+    what = "the health check of the environment"
+
     def __init__(self, check: Healthcheck, entrypoint: Sequence[str]) -> None:
         self._check, self._entrypoint = check, tuple(entrypoint)
         self._word = f"lego-{secrets.token_hex(12)}"
@@ -93,3 +95,46 @@ class Gate:
         self.said += before
         self.passed = bool(word)
         return after
+
+
+_SETUP = r"""
+word=$1 script=$2
+shift 2
+at=/dev/shm/lego-$word shell=/bin/sh
+if command -v bash > /dev/null 2>&1; then shell=bash; fi
+if "$shell" "$script" < /dev/null > "$at" 2>&1; then
+  rm -f "$at"
+  printf '\n%s\n' "$word"
+  exec "$@"
+fi
+cat "$at"
+exit 1
+"""
+_SETUP_LIMIT = 600.0
+
+
+class SetupGate(Gate):
+    """A script that has to end well before anything else begins; what it started goes on."""
+
+    what = "the step's setup.sh"
+
+    def __init__(self, script: str) -> None:
+        super().__init__(Healthcheck(""), ())
+        self._path = script
+        self.limit = _SETUP_LIMIT
+
+    def argv(self, argv: Sequence[str]) -> list[str]:
+        return ["/bin/sh", "-c", _SETUP, "lego-setup", self._word, self._path, *argv]
+
+
+def gates(check: Healthcheck | None, stage: Stage | None, entrypoint: Sequence[str]) -> list[Gate]:
+    """What a command has to pass: its environment's check, then its step's setup and check. The first check brings up
+    what the image starts by itself."""
+    found: list[Gate] = []
+    if check is not None:
+        found.append(Gate(check, entrypoint))
+    if stage is not None and stage.setup:
+        found.append(SetupGate(stage.setup))
+    if stage is not None and stage.health is not None:
+        found.append(Gate(stage.health, () if check else entrypoint))
+    return found

@@ -6,7 +6,7 @@ The file outlives our service and our connections, so no output is lost when eit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -25,12 +25,12 @@ class LogTail:
         path: Path,
         limit: int,
         on_output: OnOutput | None = None,
-        gate: Gate | None = None,
+        gates: Sequence[Gate] = (),
         offset: int = 0,
     ) -> None:
-        """`gate`: standard output before it has passed is the gate's own. `offset`: where in the file to begin."""
+        """`gates`: standard output before one has passed is the gate's own. `offset`: where in the file to begin."""
         self._path = path
-        self._gate = gate
+        self._gates = gates
         self._half = max(limit // 2, 1)
         self._on_output = on_output
         self.offset = offset
@@ -71,8 +71,8 @@ class LogTail:
                 pieces[stream].append(fields[3] + (b"" if fields[2] == b"P" else b"\n"))
         for stream, parts in pieces.items():
             content = b"".join(parts)
-            if self._gate is not None and stream == "stdout":
-                content = self._gate.take(content)
+            for gate in self._gates if stream == "stdout" else ():
+                content = gate.take(content)
             if content:
                 self._keep(stream, content)
 

@@ -12,7 +12,7 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -94,12 +94,14 @@ class Dropped:
 @dataclass(frozen=True)
 class Submission:
     """`entries` in the order they are laid; `dropped` sorted by path. `originals`: what the pristine state has in the
-    place of entries, files and links of moderate size alone. Equal submissions have equal bytes."""
+    place of entries, files and links of moderate size alone. `earlier`: what was there at the end of each earlier step,
+    where there were several. Equal submissions have equal bytes."""
 
     roots: tuple[str, ...]
     entries: tuple[Entry, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     originals: tuple[Entry, ...] = ()
+    earlier: tuple[Submission, ...] = ()
 
     @cached_property
     def _content(self) -> dict[str, object]:
@@ -111,8 +113,9 @@ class Submission:
 
     @property
     def digest(self) -> str:
-        """sha256 hex over roots, entries and dropped."""
-        return hashlib.sha256(_compact(self._content)).hexdigest()
+        """sha256 hex over roots, entries and dropped, and those of earlier steps."""
+        before = [one.digest for one in self.earlier]
+        return hashlib.sha256(_compact({**self._content, **({"earlier": before} if before else {})})).hexdigest()
 
     @property
     def empty(self) -> bool:
@@ -131,10 +134,17 @@ class Submission:
         """Compressed and self-describing; the same submission gives the same bytes."""
         buffer = io.BytesIO()
         with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=6, mtime=0) as out:
-            out.write(
-                _compact({"version": _VERSION, **self._content, "originals": [_row(each) for each in self.originals]})
-            )
+            out.write(_compact({"version": _VERSION, **self._whole()}))
         return buffer.getvalue()
+
+    def _whole(self) -> dict[str, object]:
+        earlier = {"earlier": [one._whole() for one in self.earlier]} if self.earlier else {}
+        return {**self._content, "originals": [_row(each) for each in self.originals], **earlier}
+
+    @property
+    def parts(self) -> tuple[Submission, ...]:
+        """One for each step that was begun."""
+        return (*self.earlier, replace(self, earlier=()))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Submission:
@@ -143,15 +153,19 @@ class Submission:
             index = json.loads(gzip.decompress(data))
             if index["version"] not in _READABLE:
                 raise SandboxError(f"the stored submission has version {index['version']}, not {_VERSION}")
-            dropped = tuple(Dropped(_path(p), reason, how) for p, reason, how in index["dropped"])
-            return cls(
-                tuple(_path(root) for root in index["roots"]),
-                tuple(map(_entry, index["entries"])),
-                dropped,
-                tuple(map(_entry, index.get("originals", ()))),
-            )
+            return cls._of(index)
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
             raise SandboxError(f"the stored submission cannot be read: {error}") from error
+
+    @classmethod
+    def _of(cls, index: dict[str, Any]) -> Submission:
+        return cls(
+            tuple(_path(root) for root in index["roots"]),
+            tuple(map(_entry, index["entries"])),
+            tuple(Dropped(_path(p), reason, how) for p, reason, how in index["dropped"]),
+            tuple(map(_entry, index.get("originals", ()))),
+            tuple(map(cls._of, index.get("earlier", ()))),
+        )
 
 
 def task_roots(podman: Podman, task: Task, image: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from lego.errors import TaskError
 from lego.tasks import harbor_files
-from lego.tasks.harbor_toml import in_words
+from lego.tasks.harbor_words import in_words
 
 MANIFEST = "dataset.toml"
 _GIT = re.compile(r"git\+(?P<url>[^#]+?)(?:@(?P<commit>[0-9A-Za-z._/-]+))?(?:#(?P<folder>.*))?")

@@ -13,10 +13,11 @@ from pydantic import ValidationError
 
 from lego.errors import TaskError
 from lego.tasks import harbor_parts as parts
-from lego.tasks import harbor_toml, harbor_verifier, installs, overlay
+from lego.tasks import harbor_toml, harbor_verifier, overlay
 from lego.tasks.harbor_files import read_tree
-from lego.tasks.harbor_toml import LegoMetadata, TaskToml, in_words
-from lego.tasks.installs import Installs
+from lego.tasks.harbor_steps import with_steps
+from lego.tasks.harbor_toml import LegoMetadata, TaskToml
+from lego.tasks.harbor_words import in_words
 from lego.tasks.task import DEFAULT_PROTECTED, Artifact, DemoStep, Environment, Grading, Separate, Task, Tree
 
 
@@ -42,44 +43,57 @@ def load(folder: Path, *, sealed: bool = False, host_env: Mapping[str, str] | No
     """
     toml = _read_toml(folder)
     wishes = toml.network_wishes()
-    refused = toml.unsupported() + _unsupported_files(folder) + ([] if sealed else wishes)
+    refused = toml.unsupported() + _unsupported_files(folder, toml) + ([] if sealed else wishes)
     if refused:
         only_network = not sealed and set(refused) == set(wishes)
         hint = "set options: {network: sealed} on the source to run it without network" if only_network else ""
         raise TaskError(f"{folder}: not supported: {'; '.join(refused)}", hint=hint)
     host_env = host_env or {}
     lego = _lego_metadata(folder, toml)
-    alone = toml.verifier.separate
-    carried = harbor_verifier.artifacts(folder, toml.artifacts, separate=alone)
-    environment = _environment(folder, toml, lego, carried, host_env)
-    separate = harbor_verifier.separate(folder, toml, environment, carried, host_env)
-    tests = _tests(folder, lego, separate)
-    solution = read_tree(folder / "solution", ignore_rules=True)
-    if solution and "solve.sh" not in solution:
-        raise TaskError(f"{folder}: solution/ has no solve.sh")
+    apart = [harbor_verifier.is_separate(toml, step) for step in toml.steps or (None,)]
+    listed = [*toml.artifacts, *(one for step in toml.steps or () for one in step.artifacts)]
+    carried = harbor_verifier.artifacts(folder, listed, separate=any(apart))
+    environment = _environment(folder, toml, lego, carried, host_env, apart)
     task = Task(
         id=folder.resolve().name,
         digest="",
-        instruction=parts.instruction(folder / "instruction.md"),
+        instruction="",
         environment=environment,
-        tests=tests,
-        solution=solution,
+        tests={},
         agent_timeout=toml.agent.timeout_sec,
         agent_user=parts.user(toml.agent.user),
         verifier_timeout=toml.verifier.timeout_sec,
         verifier_env=parts.variables(folder, "verifier.env", toml.verifier.env, host_env),
         verifier_user=parts.user(toml.verifier.user),
         solution_env=parts.variables(folder, "solution.env", toml.solution.env, host_env),
-        protected=_protected(lego, alone),
-        demonstration=_demonstration(solution, toml),
+        protected=_protected(lego, all(apart)),
         metadata=_notes(folder, toml, wishes),
         where=str(folder),
         grading=_grading(folder, lego),
         collect=harbor_verifier.collect(toml.verifier.collect),
-        separate=separate,
-        installs=_installs(folder, lego, tests, separate),
     )
+    if toml.steps:
+        task = with_steps(task, folder, toml, lego, host_env)
+    else:
+        task = _single(task, folder, toml, lego, harbor_verifier.separate(folder, toml, environment, carried, host_env))
     return replace(task, digest=task.content_digest())
+
+
+def _single(task: Task, folder: Path, toml: TaskToml, lego: LegoMetadata, separate: Separate | None) -> Task:
+    """With what a task of one step has of its own."""
+    tests = _tests(folder, lego, separate)
+    solution = read_tree(folder / "solution", ignore_rules=True)
+    if solution and "solve.sh" not in solution:
+        raise TaskError(f"{folder}: solution/ has no solve.sh")
+    return replace(
+        task,
+        instruction=parts.instruction(folder / "instruction.md"),
+        tests=tests,
+        solution=solution,
+        demonstration=_demonstration(solution, toml),
+        separate=separate,
+        installs=harbor_verifier.installs_of(folder, lego, tests, separate),
+    )
 
 
 def _read_toml(folder: Path) -> TaskToml:
@@ -97,14 +111,18 @@ def _read_toml(folder: Path) -> TaskToml:
     return toml
 
 
-def _unsupported_files(folder: Path) -> list[str]:
+def _unsupported_files(folder: Path, toml: TaskToml) -> list[str]:
     names = {
-        "steps/ (a multi-step task)": folder / "steps",
         "trajectory.json (what an agent said and did before)": folder / "trajectory.json",
         "tests/docker-compose.yaml": folder / "tests" / "docker-compose.yaml",
     }
     others = ("docker-compose.yaml", "docker-compose.yml", "singularity-compose.yaml")
     names |= {f"environment/{name}": folder / "environment" / name for name in others}
+    for step in toml.steps or ():
+        name = f"steps/{step.name}/tests/docker-compose.yaml"
+        names[name] = folder / name
+    if not toml.steps:
+        names["steps/ (without [[steps]] in task.toml)"] = folder / "steps"
     return [name for name, path in names.items() if path.exists()]
 
 
@@ -132,15 +150,17 @@ def _environment(
     lego: LegoMetadata,
     carried: Sequence[Artifact],
     host_env: Mapping[str, str],
+    apart: Sequence[bool],
 ) -> Environment:
+    """`apart`: whether each step's verifier is a separate one."""
     env = toml.environment
     context: Tree = read_tree(folder / "environment")
     if "Dockerfile" not in context and not env.docker_image:
         raise TaskError(f"{folder}: environment/Dockerfile is missing, and task.toml names no docker_image")
     workdir = env.workdir or ""
     roots = list(lego.roots)
-    if carried and (toml.verifier.separate or not roots):
-        roots += [] if toml.verifier.separate else [workdir or parts.dockerfile_workdir(context)]
+    if carried and (any(apart) or not roots):
+        roots += [] if roots or all(apart) else [workdir or parts.dockerfile_workdir(context)]
         roots += [one.source for one in carried if not one.source.startswith("/logs/") or _published(one.source)]
     workspace: Tree = {}
     if lego.stage:
@@ -176,20 +196,6 @@ def _tests(folder: Path, lego: LegoMetadata, separate: Separate | None) -> Tree:
     if "test.sh" not in tests and lego.grader != "pytest-ids":
         raise TaskError(f"{folder}: tests/test.sh is missing")
     return tests
-
-
-def _installs(folder: Path, lego: LegoMetadata, tests: Tree, separate: Separate | None) -> Installs:
-    """What the tests would install; an image that brings its tests brings that as well."""
-    if not lego.freeze or (separate is not None and separate.bundled):
-        return Installs()
-    found = installs.scan(tests)
-    if found.problems:
-        raise TaskError(
-            f"{folder}: tests need a network for what cannot be frozen into an image: {'; '.join(found.problems)}",
-            hint="put it into environment/Dockerfile or tests/Dockerfile; or run the tests as they stand: "
-            "[metadata.lego] freeze = false",
-        )
-    return found
 
 
 def _grading(folder: Path, lego: LegoMetadata) -> Grading:

@@ -18,12 +18,12 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
 from lego.tasks.harbor_hosts import check_hosts
+from lego.tasks.harbor_words import unknown
 
 NetworkMode = Literal["public", "no-network", "allowlist"]
 
@@ -338,14 +338,23 @@ class TaskToml(_Section):
     def unsupported(self) -> list[str]:
         """What the file asks for and lego cannot give, each in words that name the key."""
         asked = {
-            "steps (a multi-step task)": bool(self.steps),
             "artifacts with a service other than main": any(
-                isinstance(one, Artifact) and one.service not in (None, "main") for one in self.artifacts
+                isinstance(one, Artifact) and one.service not in (None, "main")
+                for one in [*self.artifacts, *(each for step in self.steps or () for each in step.artifacts)]
+            ),
+            "steps.agent.user other than agent.user": any(
+                step.agent.user is not None and str(step.agent.user) != str(self.agent.user)
+                for step in self.steps or ()
             ),
         }
         return [
             *self.environment.unsupported("environment"),
             *self.verifier.unsupported("verifier", self.agent.user),
+            *(
+                wish
+                for number, step in enumerate(self.steps or ())
+                for wish in step.verifier.unsupported(f"steps.{number}.verifier", self.agent.user)
+            ),
             *(name for name, present in asked.items() if present),
         ]
 
@@ -355,33 +364,20 @@ class TaskToml(_Section):
             *self.environment.network("environment"),
             *self.agent.wishes("agent"),
             *self.verifier.network("verifier"),
+            *(
+                wish
+                for number, step in enumerate(self.steps or ())
+                for part, name in ((step.agent.wishes, "agent"), (step.verifier.network, "verifier"))
+                for wish in part(f"steps.{number}.{name}")
+            ),
         ]
 
     def unknown_keys(self) -> list[str]:
         """Dotted keys that the format does not have (Harbor ignores them), and those that mean nothing here."""
-        found = list(_unknown(self, ""))
+        found = list(unknown(self, ""))
         if self.multi_step_reward_strategy and not self.steps:
             found.append("multi_step_reward_strategy (there are no steps)")
         return found
-
-
-def in_words(error: ValidationError) -> str:
-    """What is wrong, each with the dotted key where it is."""
-    said = []
-    for one in error.errors():
-        text = one["msg"].removeprefix("Value error, ")
-        said.append(": ".join(part for part in (".".join(map(str, one["loc"])), text[:1].lower() + text[1:]) if part))
-    return "; ".join(said)
-
-
-def _unknown(model: BaseModel, where: str) -> Iterator[str]:
-    yield from (f"{where}{key}" for key in model.model_extra or {})
-    for name in type(model).model_fields:
-        value = getattr(model, name)
-        several = isinstance(value, list)
-        for number, one in enumerate(value if several else [value]):
-            if isinstance(one, BaseModel):
-                yield from _unknown(one, f"{where}{name}.{f'{number}.' if several else ''}")
 
 
 def _service(value: str) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from lego.errors import TaskError
 from lego.tasks import harbor_parts as parts
-from lego.tasks import harbor_toml
+from lego.tasks import harbor_toml, installs
 from lego.tasks.harbor_files import read_tree
-from lego.tasks.task import Artifact, Collect, Environment, Separate
+from lego.tasks.installs import Installs
+from lego.tasks.task import Artifact, Collect, Environment, Separate, Tree
 
 PUBLISHED = "/logs/artifacts"
 """Where an agent may leave what a separate verifier gets without being told of it."""
@@ -47,21 +48,27 @@ def separate(
     agents: Environment,
     carried: tuple[Artifact, ...],
     host_env: Mapping[str, str],
+    step: harbor_toml.Step | None = None,
 ) -> Separate | None:
-    """The verifier's own environment; None where it is the agent's. An image of its own (named, or tests/Dockerfile)
-    holds the tests already; otherwise it is another container of the agent's image."""
-    verifier = toml.verifier
-    if not verifier.separate:
+    """The verifier's own environment; None where it is the agent's. An image of its own (named, or tests/Dockerfile, a
+    step's before the task's) holds the tests already; otherwise it is another container of the agent's image."""
+    if not is_separate(toml, step):
         return None
-    own = verifier.environment
+    places = [(toml.verifier.environment, folder / "tests")]
+    if step is not None:
+        places.insert(0, (step.verifier.environment, folder / "steps" / step.name / "tests"))
+    own = next((environment for environment, _ in places if environment is not None), None)
     name = "environment" if own is None else "verifier.environment"
     asked = own or toml.environment
     context, image, workspace, bundled = agents.context, agents.image, agents.workspace, False
-    if own is not None and own.docker_image:
-        context, image, workspace, bundled = {}, own.docker_image, {}, True
-    elif (folder / "tests" / "Dockerfile").is_file():
-        context, image, workspace, bundled = read_tree(folder / "tests"), "", {}, True
-    environment = Environment(
+    for environment, tests in places:
+        if environment is not None and environment.docker_image:
+            context, image, workspace, bundled = {}, environment.docker_image, {}, True
+        elif (tests / "Dockerfile").is_file():
+            context, image, workspace, bundled = read_tree(tests), "", {}, True
+        if bundled:
+            break
+    made = Environment(
         context=context,
         image=image,
         workspace=workspace,
@@ -73,4 +80,26 @@ def separate(
         build_timeout=asked.build_timeout_sec,
         health=parts.health(asked.healthcheck),
     )
-    return Separate(environment, bundled, carried)
+    return Separate(made, bundled, carried)
+
+
+def is_separate(toml: harbor_toml.TaskToml, step: harbor_toml.Step | None = None) -> bool:
+    """A step says it for itself, or is as its task."""
+    own = step.verifier if step is not None else toml.verifier
+    if own.environment_mode is None and own.environment is None:
+        own = toml.verifier
+    return own.separate
+
+
+def installs_of(folder: Path, lego: harbor_toml.LegoMetadata, tests: Tree, separate: Separate | None) -> Installs:
+    """What the tests would install; an image that brings its tests brings that as well."""
+    if not lego.freeze or (separate is not None and separate.bundled):
+        return Installs()
+    found = installs.scan(tests)
+    if found.problems:
+        raise TaskError(
+            f"{folder}: tests need a network for what cannot be frozen into an image: {'; '.join(found.problems)}",
+            hint="put it into environment/Dockerfile or tests/Dockerfile; or run the tests as they stand: "
+            "[metadata.lego] freeze = false",
+        )
+    return found

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Literal
 
 from lego.tasks.installs import Installs
 
@@ -163,6 +164,34 @@ class Grading:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What a step does in the agent's container: `files` (absolute paths) are laid in, the script `setup` (one of them;
+    empty for none) is run, `health` must be good, and then the agent begins, or the step's `solution`. The later steps
+    find what the earlier ones left."""
+
+    files: Tree = field(default_factory=dict)
+    setup: str = ""
+    health: Healthcheck | None = None
+    solution: Tree = field(default_factory=dict)
+    solution_env: Mapping[str, str] = field(default_factory=dict)
+    agent_timeout: float | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of several. `task`: what is asked and how it is graded, as a task of its own, whose `stages` are this
+    step's and those before it. `min_reward`: the least of each reward without which the next step does not begin."""
+
+    name: str
+    task: Task
+    min_reward: Mapping[str, float] = field(default_factory=dict)
+
+
+Strategy = Literal["mean", "final"]
+"""How the rewards of several steps become one: key by key their mean, or those of the last step that was begun."""
+
+
+@dataclass(frozen=True)
 class Task:
     """`id` is unique in a run; `digest` (sha256 hex) is over everything that decides what the task is.
 
@@ -171,6 +200,9 @@ class Task:
     are paths (relative to a root, gitwildmatch patterns) that a submission may not change; `demonstration` drives
     scripted trials; `harness` is the one it runs in, empty where the run's weights decide; `grading` says what is made
     of the tests' run.
+
+    A task of several `steps` has one trial and one reward, which `strategy` makes of theirs; its own tests and solution
+    are all of theirs, by step, and are only looked at. `stages` are a step's alone.
     """
 
     id: str
@@ -194,6 +226,9 @@ class Task:
     collect: tuple[Collect, ...] = ()
     separate: Separate | None = None
     installs: Installs = field(default_factory=Installs)
+    steps: tuple[Step, ...] = ()
+    strategy: Strategy = "mean"
+    stages: tuple[Stage, ...] = ()
 
     def content_digest(self) -> str:
         """sha256 hex over all that decides what the task is: not its name, place, notes, demonstration or harness."""
@@ -225,6 +260,12 @@ class Task:
             decisive["separate"] = self.separate.decisive()
         if self.installs:
             decisive["installs"] = asdict(self.installs)
+        if self.stages:
+            stage = self.stages[-1]
+            decisive["stage"] = [_fingerprint(stage.files), stage.setup, stage.health and asdict(stage.health)]
+        if self.steps:
+            decisive["steps"] = [[one.name, one.task.content_digest(), dict(one.min_reward)] for one in self.steps]
+            decisive["strategy"] = self.strategy
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 

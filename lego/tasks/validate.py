@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from lego.tasks.task import Task
 
@@ -12,6 +13,9 @@ _ABORTS = re.compile(rb"^\s*set\s+-[a-z]*e", re.MULTILINE)
 
 def warnings(task: Task) -> list[str]:
     """What looks wrong with a task that could be loaded, a sentence each."""
+    if task.steps:
+        own = [one for one in task.metadata.get("warnings", "").split("; ") if one]
+        return own + [f"step {step.name}: {one}" for step in task.steps for one in warnings(_plain(step.task))]
     found = [one for one in task.metadata.get("warnings", "").split("; ") if one]
     if not task.solution:
         found.append("has no solution: it cannot be checked, and is not trained on")
@@ -26,6 +30,11 @@ def warnings(task: Task) -> list[str]:
         found.append(f"{len(task.grading.excluded)} of its named tests are excluded")
     found += [f"{path} is in the agent's image with the content of a hidden file" for path in _leaks(task)]
     return found
+
+
+def _plain(task: Task) -> Task:
+    """Without what is said of the whole task already."""
+    return replace(task, metadata={})
 
 
 def _leaks(task: Task) -> list[str]:

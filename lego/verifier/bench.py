@@ -15,7 +15,7 @@ from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
 from lego.sandbox.rootfs import Carried
 from lego.sandbox.submission import Submission, collect, task_roots
-from lego.tasks.task import Environment, File, Task, Tree
+from lego.tasks.task import Environment, File, Stage, Task, Tree
 from lego.verifier.graders import READ_CAP, REWARD_JSON, REWARD_TEXT, TEST_LOG
 from lego.verifier.graders_open import open_grader
 from lego.verifier.witness import Seen, Witness
@@ -70,29 +70,40 @@ class Bench:
 
     async def gold(self) -> Submission:
         task = self.task
-        if "solve.sh" not in task.solution:
+        stages = task.stages or (
+            Stage(solution=task.solution, solution_env=task.solution_env, agent_timeout=task.agent_timeout),
+        )
+        if any("solve.sh" not in stage.solution for stage in stages):
             raise VerifierError(
                 f"task {task.id} has no solution/solve.sh",
                 fault="task",
                 hint="a task without a solution cannot be checked, and is not trained on",
             )
-        spec = replace(self.agents_spec("oracle"), several=bool(task.collect))
+        # The files of steps are laid in when their step begins.
+        spec = replace(self.agents_spec("oracle"), several=bool(task.collect or task.stages))
+        spec = replace(spec, workspace=_less(spec.workspace, stages))
         async with open_box(self._podman, spec) as box:
-            box.put(_under("/solution", task.solution, "solve.sh"))
-            box.lay([Entry("/logs/agent", "dir", 0o777), *published(task)])
-            env = {"DEBIAN_FRONTEND": "noninteractive", **task.solution_env}
-            ending = await box.run(
-                ["/solution/solve.sh"], env=env, clock=TrialClock(max(self._timeout, task.agent_timeout or 0))
-            )
-            refuse_unhealthy(ending, "the solution")
-            if ending.reason != "exit":
-                raise VerifierError(
-                    f"the solution of task {task.id} did not end by itself: {ending.reason}",
-                    fault="infra" if ending.reason == "lost" else "task",
-                )
+            for stage in stages:
+                await self._solve(box, stage)
             await run_hooks(box, task)
             return await collect(
                 box, task_roots(self._podman, task, self._agents.image), trusted=True, built=bool(task.separate)
+            )
+
+    async def _solve(self, box: Box, stage: Stage) -> None:
+        task = self.task
+        box.put(stage.files)
+        box.empty(["/solution"])
+        box.put(_under("/solution", stage.solution, "solve.sh"))
+        box.lay([Entry("/logs/agent", "dir", 0o777), *published(task)])
+        env = {"DEBIAN_FRONTEND": "noninteractive", **stage.solution_env}
+        clock = TrialClock(max(self._timeout, stage.agent_timeout or 0))
+        ending = await box.run(["/solution/solve.sh"], env=env, clock=clock, stage=stage)
+        refuse_unhealthy(ending, "the solution")
+        if ending.reason != "exit":
+            raise VerifierError(
+                f"the solution of task {task.id} did not end by itself: {ending.reason}",
+                fault="infra" if ending.reason == "lost" else "task",
             )
 
     async def tests(self, submission: Submission) -> Run:
@@ -228,6 +239,11 @@ class Bench:
             capabilities=capabilities,
             health=environment.health,
         )
+
+
+def _less(workspace: Tree, stages: Sequence[Stage]) -> dict[str, File]:
+    """A workspace without the files of steps."""
+    return {path: file for path, file in workspace.items() if not any(path in stage.files for stage in stages)}
 
 
 async def run_hooks(box: Box, task: Task) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,31 @@ command = "cp answer /logs/artifacts/"
 DOWN = "[environment.healthcheck]\ncommand = 'echo port closed; false'\ninterval_sec = 0.0\nretries = 2\n"
 
 
+STEPPED = """[[steps]]
+name = "one"
+[[steps]]
+name = "two"
+[steps.healthcheck]
+command = "grep -q up /srv/served"
+interval_sec = 0.1
+"""
+
+
+def steps(folder: Path) -> None:
+    """Two steps, the second over what the first left and what its setup brings up."""
+    for name, text in {
+        "one/instruction.md": "Write the right answer to /app/answer.\n",
+        "one/solution/solve.sh": "#!/bin/sh\necho right > /app/answer\n",
+        "two/instruction.md": "Now double it.\n",
+        "two/workdir/setup.sh": "(echo up > /srv/served; sleep 1000) &\nmkdir given\n",
+        "two/solution/solve.sh": "#!/bin/sh\ncat /app/answer /srv/served > /app/given/doubled\n",
+        "two/tests/test.sh": GRADES.replace('"$(cat /app/answer)" = right', "$(wc -l < /app/given/doubled) = 2"),
+    }.items():
+        path = folder / "steps" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
 @pytest.fixture(scope="module")
 def run(podman: Podman, tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A round that was rolled out and verified."""
@@ -44,6 +70,8 @@ def run(podman: Podman, tiny_policy: Path, tmp_path_factory: pytest.TempPathFact
     own = project.task("own-verifier", toml=COLLECTS, solve=publishes, tests=checks)
     (own / "tests/Dockerfile").write_text("FROM debian:bookworm\nCOPY . /tests/\nRUN touch /only-here\n")
     (own / "tests/test.sh").write_text(checks.replace("[", "test -e /only-here && [", 1))
+    steps(project.task("stepped", toml=STEPPED))
+    steps(project.task("gated", toml=STEPPED.replace('name = "one"', 'name = "one"\nmin_reward = 2.0')))
     project.write(rollout={"samples_per_task": 1, "max_attempts": 2})
     assert project.lego("rollout").code == 0
     assert project.lego("verify").code == 0
@@ -96,3 +124,31 @@ def test_a_shell_with_the_tests_is_the_verifiers_own(run: Project) -> None:
 def test_a_verifiers_image_is_built_once_and_is_not_the_agents(run: Project) -> None:
     kinds = [row["kind"] for row in run.rows("SELECT kind FROM images ORDER BY kind")]
     assert kinds.count("verifier") == 2  # and the one of the task whose tests install something
+
+
+def test_steps_share_a_container_and_are_one_trial_with_one_reward(run: Project) -> None:
+    (trial,) = attempts(run, "stepped")
+    assert (trial["outcome"], trial["reward"]) == ("passed", 1.0), trial["reason"]
+    assert [(step["step"], step["ending"], step["rc"]) for step in trial["summary"]["steps"]] == [
+        ("one", "exit", 0),
+        ("two", "exit", 0),
+    ]
+    said = run.lego("show", str(trial["id"])).out
+    assert said.index("Write the right answer") < said.index("Now double it")
+    assert " step        two: exit after" in said and " graded      one: passed, reward 1" in said
+    rows = run.rows(f"SELECT prompt_tokens FROM calls WHERE trial_id = {trial['id']} ORDER BY seq")
+    prompts = [row["prompt_tokens"] for row in rows]
+    assert sum(later < earlier for earlier, later in pairwise(prompts)) == 1, "a conversation a step"
+    shell = run.lego(
+        "shell", str(trial["id"]), "--tests", "--run", "ls /app/given/doubled /app/setup.sh && cat /tests/test.sh"
+    )
+    assert shell.code == 0 and "doubled" in shell.out.split("/bin/sh")[1]
+
+
+def test_a_step_that_earns_too_little_is_the_last(run: Project) -> None:
+    (trial,) = attempts(run, "gated")
+    assert (trial["outcome"], trial["reward"]) == ("passed", 1.0)
+    (step,) = trial["summary"]["steps"]
+    assert step["min_reward"] == "reward 1, at least 2 is asked for"
+    said = run.lego("show", str(trial["id"])).out
+    assert "the next one was not begun" in said and "two: not begun" in said

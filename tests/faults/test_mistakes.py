@@ -73,7 +73,7 @@ def test_a_task_with_a_missing_file(begun, missing):
         ('schema_version = "1.4\n', "tasks/broken/task.toml: not valid TOML:"),
         ('[agent]\ntimeout_sec = "long"\n', "tasks/broken/task.toml: agent.timeout_sec:"),
         ("[environment]\ngpus = 2\n", "tasks/broken: not supported: environment.gpus"),
-        ('[[steps]]\nname = "one"\n', "tasks/broken: not supported: steps (a multi-step task)"),
+        ('[[steps]]\nname = "one"\n', "tasks/broken/steps/one: instruction.md is missing"),
         ('[environment]\nnetwork_mode = "public"\n', "not supported: environment.network_mode = public"),
     ],
 )

@@ -72,6 +72,92 @@ def test_a_healthcheck_is_read_with_the_formats_defaults(folder):
     assert plain.environment.health is None and plain.digest != task.digest
 
 
+STEPS = """multi_step_reward_strategy = "final"
+[environment]
+workdir = "/srv"
+[verifier.env]
+A = "task"
+B = "task"
+[[steps]]
+name = "one"
+min_reward = 0.5
+[steps.verifier]
+timeout_sec = 7
+[steps.verifier.env]
+A = "step"
+[[steps]]
+name = "two"
+artifacts = ["/out"]
+[steps.verifier]
+environment_mode = "separate"
+[steps.healthcheck]
+command = "true"
+"""
+
+
+@pytest.fixture
+def stepped(folder):
+    (folder / "task.toml").write_text(STEPS)
+    (folder / "instruction.md").unlink()
+    for name, text in {
+        "one/instruction.md": "# canary\nFirst.\n", "one/workdir/setup.sh": "true\n", "one/workdir/in/x": "x\n",
+        "two/instruction.md": "Second.\n", "two/tests/lib/helper.py": "own\n", "two/solution/solve.sh": "true\n",
+    }.items():  # fmt: skip
+        (folder / "steps" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "steps" / name).write_text(text)
+    return folder
+
+
+def test_steps_are_tasks_over_what_the_earlier_ones_laid(stepped):
+    task = load(stepped)
+    one, two = task.steps
+    assert (one.name, two.name, task.strategy, task.instruction) == ("one", "two", "final", "First.\n\n\nSecond.\n")
+    assert (one.min_reward, two.min_reward) == ({"reward": 0.5}, {})
+    assert (one.task.verifier_timeout, two.task.verifier_timeout) == (7, 600)
+    assert (one.task.verifier_env, two.task.verifier_env) == ({"A": "step", "B": "task"}, {"A": "task", "B": "task"})
+    assert two.task.tests["lib/helper.py"].data == b"own\n" and one.task.tests["lib/helper.py"].data == b"pass\n"
+    assert [stage.setup for stage in two.task.stages] == ["/srv/setup.sh", ""]
+    assert set(two.task.environment.workspace) == {"/srv/setup.sh", "/srv/in/x"}
+    assert not task.environment.workspace and two.task.stages[1].health == Healthcheck("true")
+    assert [b"sed" in stage.solution["solve.sh"].data for stage in two.task.stages] == [True, False]
+    assert one.task.separate is None and two.task.separate is not None
+    assert [artifact.source for artifact in two.task.separate.artifacts] == ["/logs/artifacts", "/out"]
+    assert task.environment.roots == ("/srv", "/logs/artifacts", "/out") == two.task.environment.roots
+    assert set(task.solution) == {"one/solve.sh", "two/solve.sh"} and task.agent_timeout is None
+    assert task_tag(one.task, ImagesSection()) == task_tag(task, ImagesSection())
+
+
+def test_all_of_a_step_decides_what_the_task_is(stepped):
+    before = load(stepped).digest
+    for name in ("one/instruction.md", "one/workdir/in/x", "two/tests/lib/helper.py", "two/solution/solve.sh"):
+        path = stepped / "steps" / name
+        path.write_text(path.read_text() + "#\n")
+        assert before != (before := load(stepped).digest)
+    for old, new in (("0.5", "0.6"), ('"final"', '"mean"'), ('command = "true"', 'command = "a"')):
+        (stepped / "task.toml").write_text((stepped / "task.toml").read_text().replace(old, new))
+        assert before != (before := load(stepped).digest)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / "steps/two/instruction.md").unlink(), "steps/two: instruction.md is missing"),
+        (lambda folder: (folder / "steps/three").mkdir(), "steps/three is no step"),
+        (lambda folder: (folder / "tests/test.sh").unlink(), "step one has no test.sh"),
+        (lambda folder: _no_workdir(folder), "needs environment.workdir"),
+    ],
+)  # fmt: skip
+def test_steps_that_lack_something_are_named(stepped, change, said):
+    change(stepped)
+    with pytest.raises(TaskError, match=said):
+        load(stepped)
+
+
+def _no_workdir(folder):
+    (folder / "task.toml").write_text(STEPS.replace('workdir = "/srv"\n', ""))
+    (folder / "environment/Dockerfile").write_text("FROM debian:bookworm\n")
+
+
 def test_what_tests_install_is_frozen_or_refused_by_name(folder):
     plain = load(folder)
     (folder / "tests/test.sh").write_text("pip install pytest==8.4.1\n")
@@ -153,7 +239,9 @@ def test_solution_is_the_demonstration_where_it_stands_alone(folder):
 
 
 UNSUPPORTED = {
-    "[[steps]]\nname = 'a'\n": "steps",
+    "[[steps]]\nname = 'a'\n[steps.agent]\nuser = 'b'\n": "steps.agent.user",
+    "[[steps]]\nname = 'a'\n[steps.verifier.environment]\ngpus = 1\n": "steps.0.verifier.environment.gpus",
+    "[[steps]]\nname = 'a'\n[steps.verifier]\nnetwork_mode = 'public'\n": "steps.0.verifier.network_mode",
     "[environment]\nos = 'windows'\n": "environment.os",
     "[environment]\ngpus = 1\n": "environment.gpus",
     "[environment]\ngpu_types = ['H100']\n": "environment.gpu_types",
