@@ -239,12 +239,17 @@ def _notes(folder: Path, toml: TaskToml, wishes: Iterable[str]) -> dict[str, str
         notes["source"] = toml.source
     warnings = [f"run without network although it asks for {wish}" for wish in wishes]
     warnings += [f"unknown key {key} ignored" for key in toml.unknown_keys()]
-    listed = [one for one in toml.artifacts if isinstance(one, harbor_toml.Artifact)]
+    apart = [harbor_verifier.is_separate(toml, step) for step in toml.steps or (None,)]
+    listed = [
+        one
+        for one in [*toml.artifacts, *(each for step in toml.steps or () for each in step.artifacts)]
+        if isinstance(one, harbor_toml.Artifact)
+    ]
     if any(one.destination for one in listed):
         warnings.append("artifacts: destination means nothing here: nothing is kept in a folder of the host's")
-    if any(one.exclude for one in listed) and not toml.verifier.separate:
-        warnings.append("artifacts: exclude means nothing here: an artifact's changes are part of the submission")
-    if (folder / "tests" / "Dockerfile").is_file() and not toml.verifier.separate:
+    if any(one.exclude for one in listed) and not all(apart):
+        warnings.append("artifacts: exclude means nothing without a separate verifier: changes there are submitted")
+    if (folder / "tests" / "Dockerfile").is_file() and not any(apart):
         warnings.append("tests/Dockerfile means nothing here: verifier.environment_mode is not separate")
     if warnings:
         notes["warnings"] = "; ".join(warnings)

@@ -173,7 +173,7 @@ SAMPLES: dict[str, Any] = {
     "verifier.collect": [{"command": "true"}],
 }
 SECTIONS = {"task", "agent", "verifier", "environment", "solution"}
-BY_TYPE = {"string": "/x", "integer": 3, "number": 3.0, "boolean": True, "object": {"A": "b"}, "array": ["x"]}
+BY_TYPE = {"string": "/x", "integer": 7, "number": 7.0, "boolean": True, "object": {"A": "b"}, "array": ["x"]}
 
 
 def sample(place: str, schema: dict[str, Any]) -> Any:
@@ -209,6 +209,56 @@ def test_no_field_is_passed_over_in_silence(folder, place, schema):
         data[section]["no_such_key"] = 1
         with_unknown = {section: {"no_such_key": 1}}
         assert f"{section}.no_such_key" in read(folder, with_unknown).metadata["warnings"]
+
+
+DEEP: dict[str, Any] = {
+    "environment.healthcheck": {"command": "true"},
+    "verifier.environment": {"docker_image": "org/verifier:1"},
+    "verifier.environment.healthcheck": {"command": "true"},
+    "verifier.collect": {"command": "true"},
+    "artifacts": {"source": "/out"},
+    "steps": {"name": "one"},
+    "steps.agent": {},
+    "steps.healthcheck": {"command": "true"},
+    "steps.artifacts": {"source": "/out"},
+    "steps.verifier": {},
+    "steps.verifier.collect": {"command": "true"},
+    "steps.verifier.environment": {"docker_image": "org/verifier:1"},
+}
+LISTS = {"verifier.collect", "artifacts", "steps", "steps.artifacts", "steps.verifier.collect"}
+NESTED = [(".".join(at), one) for at, one in leaves(SCHEMA) if ".".join(at[:-1]) in DEEP]
+
+
+def nested(place: str, key: str = "", value: Any = None) -> dict[str, Any]:
+    """A file in which the model at `place`, and those it lies in, say what they must, and `key` besides."""
+    data: dict[str, Any] = {}
+    at, path = data, ""
+    for part in place.split("."):
+        path = f"{path}.{part}" if path else part
+        inner = dict(DEEP.get(path, {}))
+        at[part] = [inner] if path in LISTS else inner
+        at = inner
+    if key:
+        at[key] = value
+    return data
+
+
+@pytest.mark.parametrize(("place", "schema"), NESTED, ids=lambda value: value if isinstance(value, str) else "")
+def test_no_field_inside_is_passed_over_in_silence(folder, tmp_path, place, schema):
+    where, _, key = place.rpartition(".")
+    root = shutil.copytree(folder, tmp_path / "task")
+    if where.startswith("steps"):
+        name = "other" if place == "steps.name" else "one"
+        (root / "steps" / name).mkdir(parents=True)
+        (root / "steps" / name / "instruction.md").write_text("Do it.\n")
+    value = "other" if place == "steps.name" else "/new" if key == "source" else sample(place, schema)
+    try:
+        changed = read(root, nested(where, key, value))
+    except TaskError as error:
+        assert key in error.message
+        return
+    if place != "steps.name":  # a step's name is its folder's, and another would not have been found
+        assert changed != read(root, nested(where))
 
 
 def test_the_sections_are_all_of_the_schema():
