@@ -250,7 +250,7 @@ def work(case: Case, kept: Path) -> dict[str, float]:
     np.savez(kept, logp=logp, gradient=gradient)
     tokens = sum(len(ids) for ids, *_ in rows)
     return {
-        "loss": loss, "norm": float(np.linalg.norm(gradient)), "cpu_s": cpu, "peak_mb": peak,
+        "loss": loss, "norm": float(np.linalg.norm(gradient.astype(np.float64))), "cpu_s": cpu, "peak_mb": peak,
         "grown_mb": peak - before, "tokens_s": tokens / wall, "tokens_cpu_s": tokens / cpu, "ran": ran,
     }  # fmt: skip
 
