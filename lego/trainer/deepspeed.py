@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sysconfig
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,8 @@ def _adam(groups: list[list[nn.Parameter]], section: TrainSection) -> torch.opti
         return torch.optim.AdamW(listed, lr=optimizer.lr, betas=betas)
     from deepspeed.ops.adam import DeepSpeedCPUAdam
 
+    # The ninja that came with DeepSpeed stands beside Python; no shell may have been told of that place.
+    os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), sysconfig.get_path("scripts")])
     try:
         return DeepSpeedCPUAdam(listed, lr=optimizer.lr, betas=betas, adamw_mode=True)  # type: ignore[no-any-return]
     except Exception as error:

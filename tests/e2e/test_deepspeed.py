@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from lego.rundb import training
-from tests.conftest import missing
 from tests.e2e.running import RunOf
+from tests.trainer.test_deepspeed import require
 
 pytestmark = pytest.mark.podman
 
@@ -26,8 +25,7 @@ MODES = [(2, 2, "none")] + ALL * [
 @pytest.fixture(scope="module")
 def sampled(scripted, podman, tmp_path_factory) -> RunOf:
     """A round sampled from a random policy and verified. Nothing is solved, so it is entropy that a step raises."""
-    if find_spec("deepspeed") is None:
-        missing("deepspeed", "it is not installed")
+    require()
     config = {
         **scripted,
         "engine": {"kind": "transformers", "threads": 1},
@@ -43,6 +41,7 @@ def sampled(scripted, podman, tmp_path_factory) -> RunOf:
 
 @pytest.mark.parametrize(("zero", "processes", "offload"), MODES)
 def test_lego_train_takes_its_step_in_processes_of_its_own(sampled: RunOf, zero, processes, offload, tmp_path) -> None:
+    require(offload)
     run = _copy(sampled, tmp_path)
     run.lego(
         "train", "train.backend=deepspeed", f"train.deepspeed.zero={zero}", f"train.deepspeed.processes={processes}",

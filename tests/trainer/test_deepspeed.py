@@ -10,6 +10,7 @@ import sys
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import pytest
 import torch
@@ -31,6 +32,14 @@ MODES = [(2, 2, "none")] + ALL * [
     (1, 1, "optimizer"), (1, 2, "optimizer"), (2, 1, "optimizer"), (2, 2, "optimizer"),
     (3, 1, "optimizer"), (3, 2, "optimizer"), (3, 1, "all"), (3, 2, "all"),
 ]  # fmt: skip
+
+
+def require(offload: str = "none") -> None:
+    """Skip, or fail where it is required, without DeepSpeed or what it builds its optimizer for offloading with."""
+    if find_spec("deepspeed") is None:
+        missing("deepspeed", "it is not installed")
+    if offload != "none" and which("g++") is None:
+        missing("g++", "DeepSpeed builds its optimizer for offloading with it")
 
 
 def wide(**changes) -> TrainSection:
@@ -85,8 +94,7 @@ def run_gang(folder: Path, policy: Path, segments: Path, zero: int, processes: i
 @pytest.mark.parametrize(("zero", "processes", "offload"), MODES)
 def test_five_steps_are_plain_torch_s_and_so_are_five_more(tiny_policy, plain, tmp_path, zero, processes, offload):
     """The second five start from what the first five left on disk: moments and step count go on."""
-    if find_spec("deepspeed") is None:
-        missing("deepspeed", "it is not installed")
+    require(offload)
     policy = tiny_policy
     for steps in ("5", "10"):
         policy = run_gang(tmp_path / steps, policy, plain / "segments.pt", zero, processes, offload)
@@ -103,8 +111,7 @@ def test_five_steps_are_plain_torch_s_and_so_are_five_more(tiny_policy, plain, t
 @pytest.mark.parametrize("name", CONFIGS)
 def test_mixtures_and_linear_attention_divided_take_plain_torch_s_steps_and_keep_their_names(tmp_path, name):
     """Their weights are used in ways of their own: experts as one tensor, a convolution's from outside of it."""
-    if find_spec("deepspeed") is None:
-        missing("deepspeed", "it is not installed")
+    require()
     policy = tmp_path / "tiny"
     torch.manual_seed(1)
     AutoModelForCausalLM.from_config(CONFIGS[name]).save_pretrained(policy)
@@ -147,8 +154,7 @@ def test_the_config_for_35b_takes_a_step_on_a_tiny_policy_of_its_class(tmp_path)
     from lego.config.load import load
     from lego.trainer.launch import GangTrainer, Setting
 
-    if find_spec("deepspeed") is None:
-        missing("deepspeed", "it is not installed")
+    require()
     torch.manual_seed(1)
     AutoModelForCausalLM.from_config(CONFIGS["qwen3.5-moe"]).save_pretrained(tmp_path / "tiny")
     overrides = ["train.deepspeed.processes=2", "train.deepspeed.offload=none", "engine.device=cpu"]
