@@ -7,6 +7,7 @@ failures, so that a machine that must have the part cannot pass without it.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
+# torch makes the folder of its compiler's cache where it is imported; not in a temporary folder that a test looks into.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), "torchinductor"))
 
 # How long an example may take is the machine's business.
 hypothesis.settings.register_profile("lego", deadline=None)
