@@ -13,6 +13,9 @@ from torch import Tensor
 LOGIT_BUDGET = 1 << 24
 """Logits held at once, in elements: 64 MiB in float32."""
 
+_BLOCK = 1 << 14
+"""Rows of the output layer's gradient that are added at a time in half precision."""
+
 
 def head_logprobs(
     states: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, temperature: float, dtype: torch.dtype,
@@ -124,7 +127,11 @@ def _log_sum_exp(logits: Tensor) -> Tensor:
 
 
 def _add_product(into: Tensor, moved: Tensor, states: Tensor) -> None:
+    """into += moved.t() @ states, whatever their precision."""
     if moved.dtype == into.dtype:
         into.addmm_(moved.t(), states)
-    else:
-        into += moved.t() @ states
+        return
+    # Their product is a tensor of its own: as large as the output layer, were it made at once.
+    for at in range(0, len(into), _BLOCK):
+        rows = slice(at, at + _BLOCK)
+        into[rows] += moved[:, rows].t() @ states

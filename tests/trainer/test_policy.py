@@ -119,6 +119,22 @@ def test_bfloat16_is_arithmetic_only(tiny_policy):
     assert 0 < (half - full).abs().max() < 0.1
 
 
+def test_the_output_layers_gradient_in_half_precision_is_the_same_in_blocks(monkeypatch):
+    torch.manual_seed(0)
+    states, wanted = torch.randn(9, 16), torch.arange(9)
+    gradients = {}
+    for block, dtype in [(1 << 14, torch.float32), (1 << 14, torch.bfloat16), (7, torch.bfloat16)]:
+        monkeypatch.setattr(head_module, "_BLOCK", block)
+        torch.manual_seed(1)
+        weight = torch.randn(50, 16, requires_grad=True)
+        logp, _ = head_module.head_logprobs(states, weight, None, wanted, 0.8, dtype)
+        logp.sum().backward()
+        gradients[block, dtype] = weight.grad
+    full, half, blocks = gradients.values()
+    torch.testing.assert_close(blocks, half)
+    torch.testing.assert_close(half, full, rtol=0.05, atol=0.05)
+
+
 def test_what_is_no_policy_is_refused(tmp_path, tiny_policy):
     with pytest.raises(TrainerError, match="no config.json") as caught:
         Policy(tmp_path)
