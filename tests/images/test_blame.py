@@ -45,7 +45,7 @@ def test_the_words_of_a_network_that_fails(line: str, expected: bool) -> None:
         (STEP, 137, ""),
         ("STEP 2/3: RUN echo ECONNRESET\n" + STEP.replace("x", "echo 'image not known', ECONNRESET", 1), 1, ""),
         ('Error: building at STEP "COPY a /": copier: stat: "/a": no such file or directory', 125, ""),
-        ("Error: creating build container: reading manifest 9 in docker.io/library/x: manifest unknown\n", 125, ""),
+        ("Error: creating build container: reading manifest 9 in example.org/x: manifest unknown\n", 125, ""),
         ("", None, ""),
     ],
 )  # fmt: skip

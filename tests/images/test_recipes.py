@@ -110,7 +110,7 @@ def test_a_runtime_can_stand_on_a_newer_suite_than_the_runs_base():
     assert jobs[1].section.packages == ["python3", "python3-venv", "ca-certificates"]
     own = replace(SECTION, base="debian:trixie")
     assert runtime_recipe(spec, own).base == base_tag(own)
-    mapped = replace(SECTION, base_map={"docker.io/library/debian:trixie": "localhost/newer:1"})
+    mapped = replace(SECTION, base_map={"registry.example/library/debian:trixie": "localhost/newer:1"})
     assert [job.tag for job in plan([], [spec], mapped)[:2]] == [bookworm, "localhost/newer:1"]
     assert runtime_recipe(spec, replace(SECTION, base_map={"debian:trixie": "base"})).base == bookworm
 
