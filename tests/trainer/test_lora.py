@@ -35,6 +35,7 @@ from lego.trainer.retention import removable
 from lego.trainer.sft import run_sft
 from lego.trainer.step import Trainer
 from tests.trainer._sampled import sample, section, weights
+from tests.trainer._teaching import teach_until_killed
 from tests.trainer.test_sharing import groups, grown
 
 LORA = LoraSection(rank=4, alpha=8.0)
@@ -299,15 +300,7 @@ def test_teaching_moves_the_adapter_alone_and_goes_on_after_a_kill(tiny_policy, 
     assert report.losses[-1] < report.losses[0]
     assert all(torch.equal(value, before[name]) for name, value in weights(whole).items() if ".lora_" not in name)
 
-    class Killed(BaseException):
-        pass
-
-    def die(progress):
-        if progress.step == 2 + 1:
-            raise Killed
-
-    with pytest.raises(Killed):
-        run_sft(Trainer(tiny_policy, lora()), shown, plan, die, tmp_path / "kept")
+    teach_until_killed(Trainer(tiny_policy, lora()), shown, plan, tmp_path / "kept")
     steps = []
     run_sft(Trainer(tiny_policy, lora(rank=2)), shown[:2], plan, keep=tmp_path / "other")
     resumed = Trainer(tiny_policy, lora())

@@ -10,6 +10,7 @@ from lego.metrics import METRICS
 from lego.trainer.sft import run_sft, split
 from lego.trainer.step import Trainer
 from tests.trainer._sampled import sample, section, weights
+from tests.trainer._teaching import teach_until_killed
 
 
 @pytest.fixture(scope="module")
@@ -111,15 +112,7 @@ def test_a_killed_teaching_goes_on_to_the_same_weights(tiny_policy, demonstratio
     whole = Trainer(tiny_policy, section())
     wanted = run_sft(whole, demonstrations, settings)
 
-    class Killed(BaseException):
-        pass
-
-    def die(progress):
-        if progress.step == 2 + 1:
-            raise Killed
-
-    with pytest.raises(Killed):
-        run_sft(Trainer(tiny_policy, section()), demonstrations, settings, die, tmp_path / "kept")
+    teach_until_killed(Trainer(tiny_policy, section()), demonstrations, settings, tmp_path / "kept")
     steps = []
     resumed = Trainer(tiny_policy, section())
     report = run_sft(resumed, demonstrations, settings, steps.append, tmp_path / "kept")
