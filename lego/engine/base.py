@@ -54,13 +54,12 @@ class Sampled:
 
 @dataclass(frozen=True)
 class EngineStats:
-    """Counters since start: requests and tokens; prefill tokens saved by prefix reuse; seconds busy."""
+    """Counters since start: requests and tokens; prefill tokens saved by prefix reuse."""
 
     requests: int = 0
     prompt_tokens: int = 0
     reused_tokens: int = 0
     sampled_tokens: int = 0
-    busy_seconds: float = 0.0
     running: int = 0
     waiting: int = 0
     extra: dict[str, float] = field(default_factory=dict)

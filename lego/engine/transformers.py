@@ -12,7 +12,6 @@ import math
 import queue
 import random
 import threading
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
@@ -82,7 +81,6 @@ class TransformersEngine:
         self._swaps: deque[tuple[PolicyRef, Future[None]]] = deque()
         self._closed = False
         self._counts = {"requests": 0, "prompt_tokens": 0, "sampled_tokens": 0, "reused_tokens": 0}
-        self._busy = 0.0
         self._probe_gap = 0.0
         self._thread = threading.Thread(target=self._work, name="lego-engine", daemon=True)
         self._thread.start()
@@ -143,7 +141,6 @@ class TransformersEngine:
         running = len(self._decoder.rows) if self._decoder else 0
         return EngineStats(
             **self._counts,
-            busy_seconds=self._busy,
             running=running,
             waiting=len(self._waiting),
             extra={"probe_gap": self._probe_gap},
@@ -171,12 +168,10 @@ class TransformersEngine:
                 policy, future = self._swaps.popleft()
                 _settle(future, lambda policy=policy: self._load(policy))  # type: ignore[misc]
                 continue
-            began = time.perf_counter()
             try:
                 self._step()
             except Exception as error:
                 self._fail(error)
-            self._busy += time.perf_counter() - began
         self._fail(EngineError("the engine was closed"))
         for _, future in self._swaps:
             if future.set_running_or_notify_cancel():

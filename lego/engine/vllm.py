@@ -11,7 +11,6 @@ import gc
 import itertools
 import json
 import math
-import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
@@ -77,8 +76,6 @@ class VllmEngine:
         self._admits.set()
         self._idle.set()
         self._active = 0
-        self._began = 0.0
-        self._busy = 0.0
         self._counts = {"requests": 0, "prompt_tokens": 0, "sampled_tokens": 0, "reused_tokens": 0}
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Sampled, None]:
@@ -136,11 +133,9 @@ class VllmEngine:
 
     def stats(self) -> EngineStats:
         """`running` and `waiting` split what is under way at max_concurrent; short of memory, vLLM runs fewer."""
-        now = time.perf_counter() - self._began if self._active else 0.0
         running = min(self._active, self._max_concurrent)
         return EngineStats(
             **self._counts,
-            busy_seconds=self._busy + now,
             running=running,
             waiting=self._active - running,
             extra={"probe_gap": self._proof[1].gap if self._proof else 0.0},
@@ -172,7 +167,6 @@ class VllmEngine:
     @contextmanager
     def _running(self) -> Iterator[None]:
         if not self._active:
-            self._began = time.perf_counter()
             self._idle.clear()
         self._active += 1
         try:
@@ -180,7 +174,6 @@ class VllmEngine:
         finally:
             self._active -= 1
             if not self._active:
-                self._busy += time.perf_counter() - self._began
                 self._idle.set()
 
     # -- vLLM ----------------------------------------------------------------------------------------------------
