@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted(path.relative_to(ROOT) for part in ("lego", "stages") for path in (ROOT / part).rglob("*.py"))
 
 FLOORS = [
-    {"errors", "clock", "metrics", "plain", "processes", "units", "config"},
+    {"errors", "clock", "metrics", "plain", "processes", "together", "units", "config"},
     {"trajectory", "objective", "policy", "evaluation"},
     {"tasks", "rundb"},
     {"engine", "sandbox", "images", "harness"},
@@ -41,6 +41,7 @@ READS_A_FOLDER = Path("lego/trajectory/tokenizer.py")
 """The one module of the pure packages that opens files: a tokenizer's."""
 VLLM_PARSERS = Path("lego/trajectory/vllm_reader.py")
 """The one of them that imports vLLM, for its parsers alone."""
+TOGETHER = Path("lego/together.py")
 LINES = 400
 
 
@@ -88,6 +89,13 @@ def test_pure_packages_do_no_input_or_output(module: Path) -> None:
     assert {name.split(".")[0] for _, name in imported(module)} <= PLAIN | (
         {"vllm"} if module == VLLM_PARSERS else set()
     )
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_no_group_of_exceptions_comes_out(module: Path) -> None:
+    """asyncio.TaskGroup raises one, which is no LegoError: a person would see a traceback."""
+    named = [n for n in ast.walk(ast.parse((ROOT / module).read_text())) if isinstance(n, ast.Attribute)]
+    assert module == TOGETHER or not any(node.attr == "TaskGroup" for node in named)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=str)

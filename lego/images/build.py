@@ -24,6 +24,7 @@ from lego.images.plan import ImageJob, Kind
 from lego.images.scratch import scratch, sweep, write_tree
 from lego.images.shelf import Shelf
 from lego.sandbox.podman import Podman
+from lego.together import together
 from lego.units import parse_size
 
 Status = Literal["built", "cached", "failed"]
@@ -119,7 +120,7 @@ class Builder:
                 results[id(job)] = await one(job, broken.get(job.recipe.base) if job.recipe is not None else None)
 
         for those in ([job for job in others if job not in late], late):
-            async with asyncio.TaskGroup() as group:
+            async with together() as group:
                 for job in those:
                     group.create_task(guarded(job))
             broken |= {job.tag: results[id(job)] for job in those if results[id(job)].status == "failed"}

@@ -25,6 +25,7 @@ from lego.inject.mutate import changes_program, mutations
 from lego.inject.source import Project
 from lego.inject.state import Decision, State
 from lego.inject.trial import Bug, Candidate, Tried
+from lego.together import together
 
 _AHEAD = 4
 """Candidates that each worker may be ahead of the decisions."""
@@ -97,7 +98,7 @@ class Search:
         """The ids of the kept tasks, in order. Fewer than asked for where there are no more, or a stop was asked."""
         self._decide()
         if not self._done():
-            async with asyncio.TaskGroup() as group:
+            async with together() as group:
                 for _ in range(jobs):
                     group.create_task(self._work(open_worker, jobs))
         return self.kept

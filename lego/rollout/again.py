@@ -10,6 +10,7 @@ from lego.rollout.site import Workshop
 from lego.rollout.verification import record_verdict, verify_submission
 from lego.rundb import verdicts
 from lego.rundb.store import Row
+from lego.together import together
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ async def verify_again(workshop: Workshop, rows: Sequence[Row], on_done: Callabl
                 changed.append(Change(row["id"], row["task_id"], (before["outcome"], before["reward"]), now))
             on_done()
 
-    async with asyncio.TaskGroup() as group:
+    async with together() as group:
         for row in rows:
             group.create_task(one(row))
     return changed

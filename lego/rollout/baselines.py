@@ -12,6 +12,7 @@ from lego.rollout.site import Workshop
 from lego.rollout.verification import verify_candidate
 from lego.rundb import catalogue
 from lego.tasks.task import Task
+from lego.together import together
 from lego.verifier.grade import Nothing, Oracle
 from lego.verifier.verdict import Verdict
 
@@ -49,7 +50,7 @@ async def check_tasks(
             results[task.id] = await check_task(workshop, task)
             on_result(results[task.id])
 
-    async with asyncio.TaskGroup() as group:
+    async with together() as group:
         for task in tasks:
             group.create_task(one(task))
     return [results[task.id] for task in tasks]
