@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.measure import Measure, interleaved
 from lego.tasks.swebench import Options, make
+from lego.tasks.swebench_recipes import Recipe
 from lego.tasks.swebench_rows import parse, read
 from lego.verifier.logs.named import results, test_output
 
@@ -129,10 +130,16 @@ def _logs(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-_NO_RECIPE = {
-    "sdist": "", "sdist_file": "", "sdist_sha256": "", "python": "3.11", "pip_packages": [], "install": "true",
-    "test_cmd": "true", "test_files": [],
-}  # fmt: skip
+_NO_RECIPE = Recipe(
+    sdist="",
+    sdist_file="",
+    sdist_sha256="",
+    python="3.11",
+    install="true",
+    test_cmd="true",
+    pip_packages=(),
+    test_files=(),
+)
 """Stands for a recipe where only the grading of a row is of interest."""
 
 

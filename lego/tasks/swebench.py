@@ -14,6 +14,7 @@ from pathspec import GitIgnoreSpec
 
 from lego.errors import ConfigError, TaskError
 from lego.tasks import swebench_env as env
+from lego.tasks import swebench_recipes as recipes
 from lego.tasks import swebench_rows as rows
 from lego.tasks.swebench_patch import Touched, directives, touched
 from lego.tasks.swebench_rows import Row
@@ -84,29 +85,36 @@ def load(
     ConfigError for an unknown option.
     """
     chosen = _read_options(options)
-    recipes = _by_instance(Path(chosen.recipes)) if chosen.recipes else None
+    pinned = recipes.read(Path(chosen.recipes)) if chosen.recipes else None
     excluded = _exclusions(Path(chosen.exclusions)) if chosen.exclusions else {}
     tasks: list[Task] = []
+    taken = 0
     for where, raw in rows.read(path):
         if count and len(tasks) == count:
             break
-        if recipes is not None and raw.get("instance_id") not in recipes:
+        if pinned is not None and raw.get("instance_id") not in pinned:
             continue
+        taken += 1
         try:
             row = rows.parse(raw, where)
-            tasks.append(make(row, chosen, (recipes or {}).get(row.id), excluded.get(row.id, {}), where))
+            recipe = recipes.parse(pinned[row.id]) if pinned is not None else None
+            tasks.append(make(row, chosen, recipe, excluded.get(row.id, {}), where))
         except TaskError as error:
             if on_problem is None:
+                error.hint = error.hint or "`lego tasks validate` lists every row that makes no task"
                 raise
             on_problem(error)
+    if not taken:
+        why = f"has no row that {chosen.recipes} has a recipe for" if pinned is not None else "has no rows"
+        raise TaskError(f"{path} {why}", fault="user")
     return tasks
 
 
-def make(row: Row, options: Options, pinned: Mapping[str, Any] | None, excluded: Mapping[str, str], where: str) -> Task:
-    """One row as a task. `pinned`: its line of the recipes file. Raises TaskError where nothing makes its image."""
+def make(row: Row, options: Options, pinned: recipes.Recipe | None, excluded: Mapping[str, str], where: str) -> Task:
+    """One row as a task. `pinned`: its own recipe. Raises TaskError where nothing makes its image."""
     tests = touched(row.test_patch, f"{where}: test_patch") if row.test_patch else Touched(frozenset(), ())
     gold = touched(row.patch, f"{where}: patch") if row.patch else Touched(frozenset(), ())
-    recipe = _pinned(row, pinned, options, where) if pinned else _recipe(row, tests, options, where)
+    recipe = _pinned(row, pinned, options) if pinned else _recipe(row, tests, options, where)
     grading = _grading(row, recipe, pinned, excluded, where)
     solution: Tree = {}
     reverse = "-R " if row.introduces else ""
@@ -130,17 +138,17 @@ def make(row: Row, options: Options, pinned: Mapping[str, Any] | None, excluded:
     return replace(task, digest=task.content_digest())
 
 
-def _pinned(row: Row, pinned: Mapping[str, Any], options: Options, where: str) -> _Recipe:
-    try:
-        source = env.Sdist(pinned["sdist"], pinned["sdist_file"], pinned["sdist_sha256"])
-        wanted = tuple(map(str, pinned["pip_packages"]))
-        packages = env.Packages(str(pinned["python"]), wanted, pins=True)
-        text = env.dockerfile(packages, source, [pinned["install"]], (), options.bases)
-        command, files = str(pinned["test_cmd"]), tuple(map(str, pinned["test_files"]))
-    except KeyError as error:
-        raise TaskError(f"{where}: its recipe has no {error}") from None
-    return _Recipe({"Dockerfile": File(text.encode())}, command, files, _PARSERS.get(row.repo, "pytest"),
-                   packages=f"python {pinned['python']}, {len(wanted)} packages")  # fmt: skip
+def _pinned(row: Row, pinned: recipes.Recipe, options: Options) -> _Recipe:
+    source = env.Sdist(pinned.sdist, pinned.sdist_file, pinned.sdist_sha256)
+    packages = env.Packages(pinned.python, pinned.pip_packages, pins=True)
+    text = env.dockerfile(packages, source, [pinned.install], (), options.bases)
+    return _Recipe(
+        {"Dockerfile": File(text.encode())},
+        pinned.test_cmd,
+        pinned.test_files,
+        _PARSERS.get(row.repo, "pytest"),
+        packages=f"python {pinned.python}, {len(pinned.pip_packages)} packages",
+    )
 
 
 def _recipe(row: Row, tests: Touched, options: Options, where: str) -> _Recipe:
@@ -159,11 +167,8 @@ def _recipe(row: Row, tests: Touched, options: Options, where: str) -> _Recipe:
         source = _source(row, options, context, where)
         text = env.from_spec(spec, source, row.version, options.bases, where)
     context["Dockerfile"] = File(text.encode())
-    command = spec.get("test_cmd") or "pytest -rA"
-    setup = [str(one) for one in spec.get("eval_commands") or ()]
-    if not isinstance(command, str):
-        *first, command = map(str, command)
-        setup += first
+    *first, command = env.texts(spec, "test_cmd", where) or ["pytest -rA"]
+    setup = [*env.texts(spec, "eval_commands", where), *first]
     parser = str(spec.get("log_parser") or ("swesmith" if row.introduces else _PARSERS.get(row.repo, "pytest")))
     files = tuple(directives(tests, row.repo)) or (() if row.hidden else _files_of(row))
     return _Recipe(context, command, files, parser.removeprefix("parse_log_"), tuple(setup))
@@ -201,12 +206,12 @@ def _source(row: Row, options: Options, context: dict[str, File], where: str) ->
 
 
 def _grading(
-    row: Row, recipe: _Recipe, pinned: Mapping[str, Any] | None, excluded: Mapping[str, str], where: str
+    row: Row, recipe: _Recipe, pinned: recipes.Recipe | None, excluded: Mapping[str, str], where: str
 ) -> Grading:
     """`excluded` tests, and those that a recipe excludes, are not asked for."""
     known = dict(excluded)
     if pinned:
-        known |= dict.fromkeys(pinned.get("excluded_p2p", ()), "does not pass with the solution in this environment")
+        known |= dict.fromkeys(pinned.excluded, "does not pass with the solution in this environment")
     asked = {name: why for name, why in known.items() if name in (*row.fail_to_pass, *row.pass_to_pass)}
     keep = [tuple(name for name in names if name not in asked) for names in (row.fail_to_pass, row.pass_to_pass)]
     if not keep[0] and not keep[1]:
@@ -274,15 +279,6 @@ def _files_of(row: Row) -> tuple[str, ...]:
 
 def _quoted(text: str) -> str:
     return text if re.fullmatch(r"[\w./-]+", text) else "'" + text.replace("'", "'\\''") + "'"
-
-
-def _by_instance(path: Path) -> dict[str, Mapping[str, Any]]:
-    found = {}
-    for where, raw in rows.read(path):
-        if "instance_id" not in raw:
-            raise TaskError(f"{where}: a recipe needs an instance_id", fault="user")
-        found[str(raw["instance_id"])] = raw
-    return found
 
 
 def _exclusions(path: Path) -> dict[str, dict[str, str]]:

@@ -21,9 +21,10 @@ BASES = {"3.9": "debian:bullseye", "3.11": "debian:bookworm"}
 """Python -> the image that has it. Others come from the official Python images."""
 ARCHIVE = "source.tar"
 
+# Of many files a commit packs its repository behind its own back, and is killed there when the build's step ends.
 _COMMIT = (
     "git init -q . && git -c core.autocrlf=false add -A && "
-    "git -c user.name=lego -c user.email=lego@localhost commit -q --allow-empty -m base"
+    "git -c gc.auto=0 -c user.name=lego -c user.email=lego@localhost commit -q --allow-empty -m base"
 )
 _CLEAN = f"{_ENV}/bin/python -m pip uninstall -q -y pip && rm -rf /usr/share/python-wheels /usr/lib/python3*/ensurepip"
 
@@ -126,7 +127,7 @@ def from_spec(spec: Mapping[str, Any], source: Source, version: str, bases: Mapp
 
     Raises TaskError, naming what lego has no way to make.
     """
-    packages = str(spec.get("packages") or "")
+    packages = " ".join(texts(spec, "packages", where))
     asked = {
         "environment.yml (conda)": packages == "environment.yml",
         "docker_specs (another language than Python)": bool(spec.get("docker_specs")),
@@ -138,18 +139,29 @@ def from_spec(spec: Mapping[str, Any], source: Source, version: str, bases: Mapp
     if refused:
         raise TaskError(f"{where}: its environment needs what lego does not make: {', '.join(refused)}",
                         hint="name an image with everything in it: docker_image in the row")  # fmt: skip
-    files = [str(one) for one in spec.get("reqs_path") or ("requirements.txt",)]
-    listed = [] if packages == "requirements.txt" else shlex.split(packages)
-    wanted = [*listed, *map(str, spec.get("pip_packages") or ())]
-    before = [_as_root(str(one)) for one in spec.get("pre_install") or ()]
-    if spec.get("apt-pkgs"):
-        before.insert(0, "apt-get update && apt-get install -y " + " ".join(map(str, spec["apt-pkgs"])))
-    install = spec.get("install") or ()
-    commands = [install] if isinstance(install, str) else [str(one) for one in install]
+    files = texts(spec, "reqs_path", where) or ["requirements.txt"]
+    try:
+        listed = [] if packages == "requirements.txt" else shlex.split(packages)
+    except ValueError as error:
+        raise TaskError(f"{where}: its environment's packages: {error}: {packages[:80]!r}") from None
+    wanted = [*listed, *texts(spec, "pip_packages", where)]
+    before = [_as_root(one) for one in texts(spec, "pre_install", where)]
+    if apt := texts(spec, "apt-pkgs", where):
+        before.insert(0, "apt-get update && apt-get install -y " + " ".join(apt))
+    commands = texts(spec, "install", where)
     # One commit has no tags for setuptools_scm to read a version from.
     commands = [f"export SETUPTOOLS_SCM_PRETEND_VERSION={shlex.quote(version or '0')}", *commands]
     made = Packages(str(spec["python"]), wanted, files=files if packages == "requirements.txt" else ())
     return dockerfile(made, source, commands, before, bases)
+
+
+def texts(spec: Mapping[str, Any], key: str, where: str) -> list[str]:
+    """What a spec says under `key`: nothing, one text, or a list of them. Raises TaskError for anything else."""
+    value = spec.get(key)
+    found = [value] if isinstance(value, str) and value else value or []
+    if not isinstance(found, list | tuple) or not all(isinstance(one, str) for one in found):
+        raise TaskError(f"{where}: its environment's {key} must be a text or a list of texts, not {value!r:.80}")
+    return list(found)
 
 
 def _obtain(source: Source) -> list[str]:

@@ -77,9 +77,11 @@ def read(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     where = f"{path} line {number}"
-                    yield where, _object(json.loads(line), where)
+                    yield where, _object(line, where)
     except (OSError, EOFError, ValueError) as error:
-        raise TaskError(f"{path}: cannot be read: {error}", fault="user") from error
+        why = getattr(error, "strerror", None) or error
+        hint = "`path` and `options.recipes` of the source in `tasks` say which files are read"
+        raise TaskError(f"{path}: cannot be read: {why}", hint=hint, fault="user") from error
 
 
 def parse(raw: Mapping[str, Any], where: str) -> Row:
@@ -154,7 +156,7 @@ def _object(value: Any, where: str) -> Mapping[str, Any]:
         except ValueError:
             value = None
     if not isinstance(value, dict):
-        raise TaskError(f"{where}: not an object")
+        raise TaskError(f"{where}: not a JSON object")
     return dict(value)
 
 

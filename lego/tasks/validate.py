@@ -27,7 +27,8 @@ def warnings(task: Task) -> list[str]:
     if task.grading.grader == "command":
         found.append("is graded by an exit code alone, which code under test can forge")
     if task.grading.excluded:
-        found.append(f"{len(task.grading.excluded)} of its named tests are excluded")
+        number = len(task.grading.excluded)
+        found.append(f"{number} of its named tests {'is' if number == 1 else 'are'} excluded")
     found += [f"{path} is in the agent's image with the content of a hidden file" for path in _leaks(task)]
     return found
 

@@ -18,6 +18,7 @@ from lego.images import keys
 from lego.images.plan import plan
 from lego.images.recipes import task_recipe
 from lego.tasks import swebench
+from lego.tasks import swebench_recipes as recipes
 from lego.tasks.load import load_tasks
 from lego.tasks.swebench_rows import parse
 from lego.tasks.task import Task
@@ -41,7 +42,8 @@ RECIPE = {
 
 
 def made(row: Mapping[str, Any], pinned: Mapping[str, Any] | None = None, **options: Any) -> Task:
-    return swebench.make(parse(row, "row"), swebench.Options(**options), pinned, {}, "row")
+    recipe = recipes.parse(recipes.Line(pinned, "recipe")) if pinned else None
+    return swebench.make(parse(row, "row"), swebench.Options(**options), recipe, {}, "row")
 
 
 def text_of(task: Task) -> str:
@@ -60,8 +62,11 @@ def test_a_pinned_recipe_makes_the_image() -> None:
     assert text.startswith("FROM debian:bullseye\n") and "--no-deps pytest==7.4.4" in text
     assert "r==1.0" in text and f"{'f' * 64}' 'r-1.0.tar.gz | sha256sum -c" in text
     assert text.index("pip uninstall") > text.index("pip install --no-deps -e .") > text.index("sha256sum")
+    # django's 6,800 files: a commit packed them in the background, was killed in it, and its lock kept the build's own
+    # `git gc` from tidying up.
+    assert "git -c gc.auto=0 " in text
     assert task.grading.excluded.keys() == {"tests/test_r.py::test_c"} and task.grading.pass_to_pass == ()
-    assert warnings(task) == ["1 of its named tests are excluded"]
+    assert warnings(task) == ["1 of its named tests is excluded"]
 
 
 def test_the_packages_are_a_layer_that_tasks_share() -> None:
@@ -124,6 +129,10 @@ def test_a_spec_of_the_row_s_own_makes_the_image() -> None:
         ({"packages": "environment.yml"}, "conda"),
         ({"docker_specs": {"go": 1}}, "another language"),
         ({"python": None}, "no python"),
+        ({"packages": "pytest 'attrs<24"}, "packages: No closing quotation"),
+        ({"pip_packages": 3}, "pip_packages must be a text or a list of texts"),
+        ({"install": [None]}, "install must be"),
+        ({"test_cmd": {"run": "tox"}}, "test_cmd must be"),
     ],
 )
 def test_what_cannot_be_made_is_refused_by_name(more: Mapping[str, Any], why: str) -> None:
@@ -186,9 +195,9 @@ def test_a_mirror_gives_the_tree_of_one_commit(tmp_path: Path) -> None:
 
 def test_a_source_of_rows(tmp_path: Path) -> None:
     rows = rows_file(tmp_path, ROW, ROW | {"instance_id": "o__r-2"}, {"instance_id": "o__r-3"})
-    recipes = tmp_path / "recipes.jsonl"
-    recipes.write_text(json.dumps(RECIPE) + "\n")
-    source = TaskSource(source="swebench", path=str(rows), options={"recipes": str(recipes)})
+    file = tmp_path / "recipes.jsonl"
+    file.write_text(json.dumps(RECIPE) + "\n")
+    source = TaskSource(source="swebench", path=str(rows), options={"recipes": str(file)})
     (task,) = load_tasks([source])
     assert task.id == "o__r-1" and task.digest == load_tasks([source])[0].digest
     problems: list[TaskError] = []

@@ -1,0 +1,77 @@
+"""Pinned recipes: how the environment of a SWE-bench row is made from a package index, one JSON object a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lego.errors import TaskError
+from lego.tasks import swebench_rows as rows
+
+_TEXTS = ("sdist", "sdist_file", "sdist_sha256", "python", "install", "test_cmd")
+_LISTS = ("pip_packages", "test_files")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe, its fields as docs/swebench.md has them. `excluded`: tests that do not pass with the fix in it."""
+
+    sdist: str
+    sdist_file: str
+    sdist_sha256: str
+    python: str
+    install: str
+    test_cmd: str
+    pip_packages: tuple[str, ...]
+    test_files: tuple[str, ...]
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    """A recipe as it stands in its file, not looked into yet; `where` names the line."""
+
+    raw: Mapping[str, Any]
+    where: str
+
+
+def read(path: Path) -> dict[str, Line]:
+    """The lines of a recipes file by the instance that each is for.
+
+    Raises TaskError where the file cannot be read, a line names no instance, or two name the same one.
+    """
+    found: dict[str, Line] = {}
+    for where, raw in rows.read(path):
+        name = raw.get("instance_id")
+        if not isinstance(name, str) or not name:
+            raise TaskError(f"{where}: a recipe needs an instance_id", fault="user")
+        if name in found:
+            raise TaskError(f"{where}: a second recipe for {name}; the first is {found[name].where}", fault="user")
+        found[name] = Line(raw, where)
+    return found
+
+
+def parse(line: Line) -> Recipe:
+    """Raises TaskError naming the line, and every field of it that is missing or something else than it should be."""
+    raw = line.raw
+    wrong = [f"{key} must be a text" for key in _TEXTS if not (isinstance(raw.get(key), str) and raw[key])]
+    wrong += [f"{key} must be a list of texts" for key in _LISTS if not _is_texts(raw.get(key))]
+    wrong += [] if _is_texts(raw.get("excluded_p2p", [])) else ["excluded_p2p must be a list of texts"]
+    if not wrong and not _SHA256.fullmatch(raw["sdist_sha256"]):
+        wrong.append("sdist_sha256 must be 64 hexadecimal digits")
+    if wrong:
+        raise TaskError(f"{line.where}: not a recipe: {', '.join(wrong)}")
+    return Recipe(
+        **{key: raw[key] for key in _TEXTS},
+        pip_packages=tuple(raw["pip_packages"]),
+        test_files=tuple(raw["test_files"]),
+        excluded=tuple(raw.get("excluded_p2p", [])),
+    )
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
