@@ -52,15 +52,22 @@ def smollm() -> Path:
 
 @pytest.fixture(scope="session")
 def podman() -> Iterator[Podman]:
-    """The private podman, as the project itself opens it."""
+    """The private podman, as the project itself opens it where it accepts what the host cannot enforce."""
     from lego.sandbox.podman import Podman, PodmanSettings
 
     try:
-        opened = Podman.open(PodmanSettings())
+        opened = Podman.open(PodmanSettings(accept_unenforced_limits=True))
     except LegoError as error:
         missing("podman", f"{error} {error.hint}".strip())
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def limits(podman: Podman) -> None:
+    """For tests of what a container may use at most: rootless podman on cgroup v1 enforces none of it."""
+    if not podman.capabilities.limits:
+        missing("limits", "this host cannot enforce memory and process limits on containers")
 
 
 @pytest.fixture(scope="session")

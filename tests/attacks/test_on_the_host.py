@@ -20,7 +20,7 @@ async def _still_fine(podman: Podman, image: str) -> bool:
     return (ending.rc, ending.stdout) == (0, b"fine\n")
 
 
-async def test_a_fork_bomb(podman: Podman, busybox: str) -> None:
+async def test_a_fork_bomb(podman: Podman, busybox: str, limits: None) -> None:
     ending = await run(
         podman, busybox, "bomb() { bomb | bomb & }; bomb; while true; do sleep 9 & done", clock=TrialClock(20)
     )
@@ -28,7 +28,7 @@ async def test_a_fork_bomb(podman: Podman, busybox: str) -> None:
     assert await _still_fine(podman, busybox)
 
 
-async def test_eating_memory(podman: Podman, busybox: str) -> None:
+async def test_eating_memory(podman: Podman, busybox: str, limits: None) -> None:
     ending = await run(podman, busybox, "x=aaaaaaaa; while true; do x=$x$x; done", clock=TrialClock(60))
     assert ending.reason == "oom" and ending.evidence["oom_kills"] >= 1
     assert await _still_fine(podman, busybox)
