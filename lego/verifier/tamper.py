@@ -70,6 +70,7 @@ def _runtime(seen: Seen, gold: Seen | None) -> Iterator[Finding]:
     yield from _new("tests skipped", seen.missed, gold.missed if gold else ())
     yield from _new("test runner patched", seen.patched, gold.patched if gold else ())
     yield from _new("test runner plug-in", seen.plugins, gold.plugins if gold else ())
+    yield from _new("took hold of the test run", seen.reached, gold.reached if gold else ())
     yield from _new("tests rewritten", seen.rewritten, gold.rewritten if gold else ())
     yield from _new("reward file of its own", seen.rewards, gold.rewards if gold else ())
     yield from _new("process left running", seen.left, gold.left if gold else ())

@@ -20,6 +20,8 @@ from lego.sandbox.layers import Entry
 _FOLDER = "/opt/lego-witness"
 _PLUGIN = Path(__file__).with_name("witness_plugin.py")
 _LEFT = 8
+_LONGEST = 200
+_NAMES = ("missed", "patched", "plugins")
 # Only what every /bin/sh has built in: the image may hold nothing else. A zombie is no process that was left.
 # Nor is one that was there before: the environment's own service.
 _SCRIPT = """before=
@@ -48,6 +50,7 @@ class Seen:
     sessions, unfinished: pytest runs that began, and those of them that never came to their end. status: the exit
     statuses of the others. passed, failed: tests over all sessions. missed: tests skipped or expected to fail, by
     name. patched: functions of the test runner that were exchanged while it ran. plugins: plug-ins it got meanwhile.
+    reached: how code took hold of what runs it (frames, all objects, files of its own process), "FILE: HOW".
     rewritten: files of the tests that are others now. rewards: reward files that no file of the tests speaks of.
     """
 
@@ -61,6 +64,7 @@ class Seen:
     missed: tuple[str, ...] = ()
     patched: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    reached: tuple[str, ...] = ()
     rewritten: tuple[str, ...] = ()
     rewards: tuple[str, ...] = ()
 
@@ -82,11 +86,12 @@ class Witness:
 
     def __init__(self) -> None:
         self._nonce = secrets.token_hex(8)
+        self._module = f"lego_{self._nonce}"
         self.report = f"/tmp/lego-{self._nonce}"
 
     def entries(self) -> list[Entry]:
         """Files to lay over the image; the report may be written by any user that the tests run as."""
-        module = f"lego_{self._nonce}"
+        module = self._module
         meta = f"{_FOLDER}/{module}-1.dist-info"
         return [
             Entry(_FOLDER, "dir", 0o755),
@@ -98,8 +103,12 @@ class Witness:
 
     def env(self, path: str) -> dict[str, str]:
         """`path`: the PYTHONPATH that the tests would have without it. A Python that ignores this variable loads no
-        plug-in, and its tests run as ever."""
-        return {"PYTHONPATH": f"{path}:{_FOLDER}" if path else _FOLDER, "LEGO_WITNESS": self.report}
+        plug-in, and its tests run as ever, unless they are run by a grader that knows of LEGO_WITNESS_PLUGIN."""
+        return {
+            "PYTHONPATH": f"{path}:{_FOLDER}" if path else _FOLDER,
+            "LEGO_WITNESS": self.report,
+            "LEGO_WITNESS_PLUGIN": f"{_FOLDER}/{self._module}.py",
+        }
 
     def command(self, script: str, log: str) -> list[str]:
         """Runs `script`, its output going to the file `log`."""
@@ -124,18 +133,24 @@ class Witness:
 
 def _sessions(report: bytes) -> dict[str, Any]:
     begun: list[int] = []
+    reached: set[str] = set()
     ended: list[dict[str, Any]] = []
     for line in report.splitlines():
         try:
             pid, kind, what = json.loads(line)
             if kind == "begun":
                 begun.append(int(pid))
+            elif kind == "reached":
+                reached.add(str(what)[:_LONGEST])
             elif kind == "ended":
                 ended.append(
                     {
                         "status": int(what["status"]),
                         "counts": {str(name): int(count) for name, count in what["counts"].items()},
-                        **{key: [str(name)[:200] for name in what[key]] for key in ("missed", "patched", "plugins")},
+                        **{
+                            key: [str(name)[:_LONGEST] for name in what[key]]
+                            for key in ("missed", "patched", "plugins")
+                        },
                     }
                 )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -156,4 +171,5 @@ def _sessions(report: bytes) -> dict[str, Any]:
         "missed": together("missed"),
         "patched": together("patched"),
         "plugins": together("plugins"),
+        "reached": tuple(sorted(reached)),
     }

@@ -2,14 +2,17 @@
 """Runs inside the verification container, loaded by whatever pytest runs there: it says what that pytest did.
 
 It is there for what an exit code and a reward file cannot show: a test run that was left half way, tests that were
-skipped, a test runner whose parts were exchanged. Standard library only, Python 3.6 and newer; it fails no test run.
+skipped, a test runner whose parts were exchanged, code that took hold of what runs it. What is said of the last is said
+before it is done. Standard library only, Python 3.6 and newer; it fails no test run.
 """
 
 import json
 import os
+import re
 import sys
+import threading
 import types
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 
 _WATCHED = (
     "_pytest.runner",
@@ -25,6 +28,23 @@ _WATCHED = (
     "unittest.case",
 )
 _MOST = 200
+# Every way in Python to a frame, to all objects, or to the code of a function raises one of these.
+_REACHES = (
+    "gc.get_objects",
+    "gc.get_referrers",
+    "gc.get_referents",
+    "sys._getframe",
+    "sys._current_frames",
+    "sys._current_exceptions",
+    "sys.settrace",
+    "sys.setprofile",
+    "sys.monitoring.register_callback",
+)
+_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame", "__closure__", "__code__")
+_FILES = ("open", "os.listdir", "os.scandir")
+_PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)/(?:task/\d+/)?(mem|fd|environ|maps)\b")
+# What only hands on a frame, in the name of who asked for it.
+_HANDS_ON = ("currentframe", "stack", "trace", "getouterframes", "getinnerframes", "walk_tb", "walk_stack")
 _ORDER = ("passed", "xpassed", "xfailed", "skipped", "failed")
 
 
@@ -32,6 +52,7 @@ def pytest_configure(config: Any) -> None:
     path = os.environ.get("LEGO_WITNESS")
     inner = "PYTEST_CURRENT_TEST" in os.environ or "PYTEST_XDIST_WORKER" in os.environ
     if path and not inner:
+        os.environ.pop("LEGO_WITNESS")
         config.pluginmanager.register(_Witness(path, config), "lego-witness")
 
 
@@ -39,13 +60,16 @@ class _Witness:
     def __init__(self, path: str, config: Any) -> None:
         self._path, self._pid, self._config = path, os.getpid(), config
         self._outcomes: Dict[str, str] = {}
-        self._code = _snapshot()
+        self._code = {**_snapshot(), **_EARLY}
         self._plugins = set(_plugins(config))
+        self._hooks: Dict[str, Any] = {}
         self._say("begun", {})
+        if hasattr(sys, "addaudithook"):
+            sys.addaudithook(_guard(lambda what: self._say("reached", what), (path, os.path.dirname(__file__))))
 
     def pytest_collection(self) -> None:
-        """What is there before the first line of the code under test is what belongs there."""
-        self._code, self._plugins = _snapshot(), set(_plugins(self._config))
+        self._code, self._plugins = {**_snapshot(), **self._code}, set(_plugins(self._config))
+        self._hooks = dict(_hooks(self._config))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         outcome = report.outcome
@@ -54,28 +78,35 @@ class _Witness:
         before = self._outcomes.get(report.nodeid, "passed")
         self._outcomes[report.nodeid] = max(before, outcome, key=_ORDER.index)
 
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
+    def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
         by_outcome: Dict[str, List[str]] = {}
         for name, outcome in self._outcomes.items():
             by_outcome.setdefault(outcome, []).append(name)
-        code = _snapshot()
+        code, hooks = _snapshot(), dict(_hooks(self._config))
+        patched = {name for name, what in self._code.items() if code.get(name) != what}
+        patched |= {name for name, what in self._hooks.items() if hooks.get(name, what) is not what}
+        patched |= set(_overridden(getattr(session, "items", ())))
         self._say(
             "ended",
             {
                 "status": int(exitstatus),
                 "counts": {outcome: len(names) for outcome, names in by_outcome.items()},
                 "missed": sorted(by_outcome.get("skipped", []) + by_outcome.get("xfailed", []))[:_MOST],
-                "patched": sorted(name for name, what in self._code.items() if code.get(name) != what)[:_MOST],
+                "patched": sorted(patched)[:_MOST],
                 "plugins": sorted(set(_plugins(self._config)) - self._plugins)[:_MOST],
             },
         )
 
-    def _say(self, kind: str, what: Dict[str, Any]) -> None:
+    def _say(self, kind: str, what: Any) -> None:
         if os.getpid() != self._pid:
             return
+        line = json.dumps([self._pid, kind, what]) + "\n"
         try:
+            if self._path.startswith("fd:"):
+                os.write(int(self._path[3:]), line.encode())
+                return
             with open(self._path, "a") as file:
-                file.write(json.dumps([self._pid, kind, what]) + "\n")
+                file.write(line)
         except OSError:
             pass
 
@@ -85,6 +116,67 @@ def _plugins(config: Any) -> Iterator[str]:
     for name, plugin in config.pluginmanager.list_name_plugin():
         if plugin is not None and not str(name).endswith("conftest.py"):
             yield type(plugin).__name__ if str(name).isdigit() else str(name)
+
+
+def _hooks(config: Any) -> Iterator[Tuple[str, Any]]:
+    """What is called for each hook, by hook and plug-in."""
+    for hook, caller in list(vars(config.pluginmanager.hook).items()):
+        for each in caller.get_hookimpls() if hasattr(caller, "get_hookimpls") else ():
+            yield f"{hook} of {each.plugin_name}", each.function
+
+
+def _overridden(items: Any) -> Iterator[str]:
+    """Methods of tests that were replaced for one test alone."""
+    for item in items:
+        for name in list(vars(item)):
+            if isinstance(getattr(type(item), name, None), types.FunctionType):
+                yield f"{name} of a test"
+
+
+def _guard(say: Callable[[str], None], own: Tuple[str, ...]) -> Callable[[str, Any], None]:
+    """A hook for sys.addaudithook that says who reaches for what, each once."""
+    standard, runner = (os.path.dirname(str(sys.modules[name].__file__)) for name in ("os", "_pytest"))
+    trusted = (standard + os.sep, os.path.dirname(runner) + os.sep, "<frozen ", __file__)
+    root = os.getcwd() + os.sep
+    busy: Set[int] = set()
+    said: Set[str] = set()
+
+    def reach(event: str, args: Any) -> str:
+        if event in _REACHES:
+            return event
+        if event in ("object.__getattr__", "object.__setattr__"):
+            name = args[1]
+            return name if name in _ATTRIBUTES and (name != "__code__" or event == "object.__setattr__") else ""
+        path = os.fsdecode(args[0]) if args and not isinstance(args[0], int) else ""
+        process = _PROCESS.match(path)
+        return f"/proc/*/{process.group(1)}" if process else "the witness" if path.startswith(own) else ""
+
+    def hook(event: str, args: Any) -> None:
+        if event not in _REACHES and event not in _FILES and not event.startswith("object.__"):
+            return
+        me = threading.get_ident()
+        if me in busy or len(said) >= _MOST:
+            return
+        busy.add(me)
+        try:
+            what = reach(event, args)
+            frame: Any = sys._getframe(1) if what else None
+            while frame is not None and frame.f_code.co_name in _HANDS_ON:
+                frame = frame.f_back
+            if frame is None:
+                return
+            file = frame.f_code.co_filename
+            if not file.startswith(trusted):
+                line = f"{file[len(root) :] if file.startswith(root) else os.path.basename(file)}: {what}"
+                if line not in said:
+                    said.add(line)
+                    say(line)
+        except Exception:
+            return
+        finally:
+            busy.discard(me)
+
+    return hook
 
 
 def _snapshot() -> Dict[str, Tuple[int, int]]:
@@ -108,3 +200,7 @@ def _note(found: Dict[str, Tuple[int, int]], name: str, value: Any) -> None:
         value = value.fget
     if isinstance(value, types.FunctionType):
         found[name] = (id(value), id(value.__code__))
+
+
+# Before any file of the project, its conftest files included, could exchange something.
+_EARLY = _snapshot()

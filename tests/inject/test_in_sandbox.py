@@ -21,6 +21,7 @@ from lego.sandbox.submission import Submission
 from lego.tasks import harbor
 from lego.tasks.validate import warnings
 from lego.verifier.grade import Nothing, Oracle, verify
+from tests.inject.test_grade import SAYS_EVERYTHING
 
 pytestmark = pytest.mark.podman
 
@@ -154,10 +155,11 @@ async def test_from_a_folder_to_tasks(podman, folder, tmp_path):
 
     async def grade(candidate, task=tasks[0]):
         verdict = await verify(podman, task, task_tag(task, section), candidate, Limits())
-        return verdict.outcome, verdict.log
+        return verdict.outcome, verdict.log, verdict.detail["seen"]
 
     for task in tasks:
-        assert (await grade(Oracle(), task))[0] == "passed"
+        outcome, log, seen = await grade(Oracle(), task)
+        assert (outcome, seen["sessions"], seen["reached"]) == ("passed", 1, ()), (log, seen)
         assert (await grade(Nothing(), task))[0] == "failed"
     for path, data in (
         ("/app/conftest.py", HOOK),
@@ -165,6 +167,7 @@ async def test_from_a_folder_to_tasks(podman, folder, tmp_path):
         ("/app/tests/test_core.py", b"def test_slices():\n    pass\n"),
         ("/app/pytest.ini", b"[pytest]\naddopts = --collect-only\n"),
         ("/app/numbersy/__init__.py", b"import os\nos._exit(0)\n"),
+        ("/app/numbersy/__init__.py", SAYS_EVERYTHING.encode()),
     ):
-        outcome, log = await grade(Submission(("/app",), (Entry(path, "file", 0o644, data),)))
+        outcome, log, _ = await grade(Submission(("/app",), (Entry(path, "file", 0o644, data),)))
         assert outcome == "failed", (path, log)

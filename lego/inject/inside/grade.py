@@ -2,20 +2,27 @@
 
     grade.py --app FOLDER --out FOLDER [--user UID]
 
-What it takes to earn 1: every test named in names.json here is reported once, as passed; and a canary, whose name is
-made up now and which must fail, is reported as failed. First the project's tests are put back as they were (suite.tar
-here); the repository's own pytest settings and plug-ins are not used. pytest runs in a process of its own, as another
-user where `--user` is given and the sandbox allows it, so that the submission can write neither the reward, nor these
-files, nor the tests.
+What it takes to earn 1: every test named in names.json here is reported once, as passed; a canary, whose name is made
+up now and which must fail, is reported as failed; decoys, put among the named tests under names like theirs, are
+reported as the outcomes that are drawn for them now; and the process of the tests came to its own end. First the
+project's tests are put back as they were (suite.tar here); the repository's own pytest settings and plug-ins are not
+used. pytest runs in a process of its own, as another user where `--user` is given and the sandbox allows it, and
+reports through a pipe: what was said cannot be taken back, and neither the reward, nor these files, nor the tests can
+be written. Where a witness of the sandbox's stands by (LEGO_WITNESS), its plug-in is loaded too, and what that says
+is handed on.
 
-Trust: a submission whose modules take over pytest from inside its process could still forge the report.
+Trust: code under test shares a process with pytest. Code that takes pytest apart from inside, tells the decoys from
+the tests and leaves no trace that the witness looks for could still forge the report.
 """
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
+import random
 import secrets
+import selectors
 import shutil
 import signal
 import subprocess
@@ -24,8 +31,11 @@ import tarfile
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
+MOST_DECOYS = 8
+REPORT_CAP = 64 << 20
 
 
 def in_place_of_links(app: Path, path: Path) -> None:
@@ -62,7 +72,36 @@ def readable(folder: Path) -> None:
                 path.chmod(mode | (0o555 if path.is_dir() else 0o444))
 
 
-def run_pytest(app: Path, names: list[str], work: Path, user: int | None, limit: float) -> bytes:
+def plant(app: Path, names: list[str]) -> dict[str, str]:
+    """Adds tests to files of the named ones, at most one a file, whose outcomes are drawn now; one must fail. Returns
+    id to outcome.
+
+    Their names are put together from those of the named tests, and of these the agent has not seen all: what would
+    turn results into better ones does not know which it must leave alone.
+    """
+    draw = random.SystemRandom()
+    plain = [name for name in names if name.count("::") == 1 and name.rpartition("::")[2].isidentifier()]
+    known = [name.rpartition("::")[2].split("_") for name in plain]
+    planted: dict[str, str] = {}
+    for path in dict.fromkeys(name.partition("::")[0] for name in plain):
+        data = (app / path).read_bytes()
+        if len(planted) == MOST_DECOYS or b"pytestmark" in data:
+            continue
+        first, second, number = draw.choice(known), draw.choice(known), draw.randrange(100, 10_000)
+        name = "_".join([*first[: len(first) // 2 + 1], *second[len(second) // 2 :]])
+        while name.encode() in data:
+            name += f"_{draw.choice(draw.choice(known)) or number}"
+        outcome = draw.choice(("passed", "failed")) if planted else "failed"
+        shown = number if outcome == "passed" else number + draw.randrange(1, 9)
+        # At the end: a project's tests may know their own line numbers.
+        (app / path).write_bytes(data + f"\n\n\ndef {name}():\n    assert {number} == {shown}\n".encode())
+        planted[f"{path}::{name}"] = outcome
+    return planted
+
+
+def run_pytest(app: Path, names: list[str], work: Path, user: int | None, limit: float) -> dict[str, list[str]]:
+    """Test id to the outcomes reported for it; empty where the run did not come to its own end."""
+
     def become() -> None:
         os.setsid()
         if user is not None:
@@ -76,36 +115,82 @@ def run_pytest(app: Path, names: list[str], work: Path, user: int | None, limit:
     scratch = work / "scratch"
     scratch.mkdir()
     scratch.chmod(0o777)
-    report = os.open(work / "report", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     settings = json.loads((HERE / "settings.json").read_text())
     (work / "pytest.ini").write_text(settings["pytest_ini"])
+    reading, writing = os.pipe()
+    seal = secrets.token_hex(16)
     ask = {
         "app": str(app),
         "settings": str(work / "pytest.ini"),
-        "names": names,
+        "names": random.SystemRandom().sample(names, len(names)),
         "limit": settings["test_limit"],
         "scratch": str(scratch),
         "plugins": settings["plugins"],
-        "out": report,
+        "out": writing,
         "files": list(dict.fromkeys(name.partition("::")[0] for name in names)),
+        "seal": seal,
+        "witness": os.environ.get("LEGO_WITNESS_PLUGIN", ""),
     }
-    shutil.copy(HERE / "run_tests.py", work / "run_tests.py")
+    for script in ("grade.py", "run_tests.py"):
+        shutil.copy(HERE / script, work / script)
+        (work / script).chmod(0o444)
     (work / "pytest.ini").chmod(0o444)
-    (work / "run_tests.py").chmod(0o444)
     env = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "TZ": "UTC", "HOME": str(scratch)}
     env |= {"TMPDIR": str(scratch), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}
-    command = [sys.executable, "-s", "-B", "-X", f"pycache_prefix={work}/pyc", str(work / "run_tests.py")]
+    env["LEGO_WITNESS"] = f"fd:{writing}"
+    command = [sys.executable, "-s", "-B", "-X", f"pycache_prefix={work}/pyc", str(work / "grade.py"), "--inner"]
     process = subprocess.Popen(
-        command, cwd=app, env=env, stdin=subprocess.PIPE, stdout=sys.stdout, pass_fds=[report], preexec_fn=become
+        command, cwd=app, env=env, stdin=subprocess.PIPE, stdout=sys.stdout, pass_fds=[writing], preexec_fn=become
     )
-    try:
-        process.communicate(json.dumps(ask).encode(), timeout=limit)
-    except subprocess.TimeoutExpired:
-        print(f"the tests did not end within {limit:.0f} s")
+    os.close(writing)
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(ask).encode())
+        process.stdin.close()
+    report = listen(process, reading, limit)
     end_all(process, user)
-    os.lseek(report, 0, os.SEEK_SET)
-    with open(report, "rb") as file:
-        return file.read()
+    found, witnessed = outcomes(report, seal, process.returncode)
+    if witnessed and "LEGO_WITNESS" in os.environ:
+        with open(os.environ["LEGO_WITNESS"], "a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in witnessed)
+    return found
+
+
+def inner() -> None:
+    """The process of the tests. It seals its report only when pytest has come back to here, and leaves at once."""
+    ask = json.loads(sys.stdin.read())
+    out, seal, leave, write = ask["out"], ask.pop("seal").encode(), os._exit, os.write
+    if witness := ask.pop("witness"):
+        sys.path.append(os.path.dirname(witness))
+        ask["plugins"] = [*ask["plugins"], Path(witness).stem]
+    code = importlib.import_module("run_tests").run(ask, out)
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    write(out, seal + b"\n")
+    leave(code)
+
+
+def listen(process: "subprocess.Popen[bytes]", pipe: int, limit: float) -> bytes:
+    """All that comes through the pipe until the process has ended or its time is over."""
+    data, deadline = bytearray(), time.monotonic() + limit
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while len(data) < REPORT_CAP:
+            if time.monotonic() > deadline:
+                print(f"the tests did not end within {limit:.0f} s")
+                break
+            if selector.select(0.1):
+                more = os.read(pipe, 1 << 16)
+                if not more:
+                    break
+                data += more
+            elif process.poll() is not None:
+                break
+    os.close(pipe)
+    # Every end of the pipe is closed a moment before the process itself has ended.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(max(min(deadline - time.monotonic(), 5.0), 0.0))
+    return bytes(data)
 
 
 def end_all(process: "subprocess.Popen[bytes]", user: int | None) -> None:
@@ -132,19 +217,30 @@ def owner(pid: str) -> int:
         return -1
 
 
-def outcomes(report: bytes) -> dict[str, list[str]]:
-    """Test id to the outcomes reported for it; empty where the report was not written to its end."""
+def outcomes(report: bytes, seal: str, code: int) -> tuple[dict[str, list[str]], list[Any]]:
+    """What the tests' process said: test id to the outcomes reported for it, and the witness's own lines.
+
+    No outcomes where the report was not sealed, goes on after its seal, or tells another end than that of the process.
+    """
     found: dict[str, list[str]] = {}
-    ended = False
-    for line in report.splitlines():
+    witnessed: list[Any] = []
+    ended = None
+    *lines, last = report.splitlines() or [b""]
+    for line in lines if last == seal.encode() else [*lines, last]:
         try:
             record = json.loads(line)
-            ended = ended or "ended" in record
+            if isinstance(record, list):
+                witnessed.append(record)
+                continue
+            ended = record.get("ended", ended)
             if "id" in record:
                 found.setdefault(record["id"], []).append(record["outcome"])
-        except (ValueError, TypeError, KeyError):
-            return {}
-    return found if ended else {}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            last = b""
+    if last != seal.encode() or ended is None or ended != code:
+        print(f"the process of the tests did not come to its own end (exit code {code})")
+        return {}, witnessed
+    return found, witnessed
 
 
 def grade(app: Path, user: int | None) -> bool:
@@ -152,27 +248,29 @@ def grade(app: Path, user: int | None) -> bool:
     names = [*wanted["fail_to_pass"], *wanted["pass_to_pass"]]
     word = secrets.token_hex(8)
     restore_suite(app)
+    drawn = plant(app, names)
     folder = os.path.dirname(names[0].partition("::")[0])
     canary_file = app / folder / f"test_{word}.py"
     canary_file.write_text(f"def test_{word}():\n    assert False\n")
-    canary = f"{os.path.join(folder, canary_file.name)}::test_{word}"
+    drawn[f"{os.path.join(folder, canary_file.name)}::test_{word}"] = "failed"
     if user is not None:
         readable(app)
     work = Path(tempfile.mkdtemp(prefix="grade-"))
     try:
         work.chmod(0o755)
         sys.stdout.flush()
-        found = outcomes(run_pytest(app, [*names, canary], work, user, wanted["limit"]))
+        found = run_pytest(app, [*names, *drawn], work, user, wanted["limit"])
     finally:
         shutil.rmtree(work, ignore_errors=True)
         canary_file.unlink(missing_ok=True)
+        restore_suite(app)
     bad = [name for name in names if found.get(name) != ["passed"]]
     for name in bad[:50]:
         print(f"{name}: {' and '.join(found.get(name, ['missing']))}")
-    canary_failed = found.get(canary) == ["failed"]
-    failed_how = "failed as it must" if canary_failed else f"did not fail: {found.get(canary, ['missing'])}"
-    print(f"{len(names) - len(bad)} of {len(names)} named tests passed; the canary {failed_how}")
-    return bool(names) and not bad and canary_failed
+    wrong = [name for name, outcome in drawn.items() if found.get(name) != [outcome]]
+    told = f"{len(drawn) - len(wrong)} of {len(drawn)} canaries and decoys ended as drawn"
+    print(f"{len(names) - len(bad)} of {len(names)} named tests passed; {told}")
+    return bool(names) and not bad and not wrong
 
 
 def main() -> None:
@@ -182,6 +280,8 @@ def main() -> None:
     parser.add_argument("--user", type=int)
     options = parser.parse_args()
     if options.user is not None:
+        if "LEGO_WITNESS" in os.environ:
+            os.chmod(os.environ["LEGO_WITNESS"], 0o600)
         for folder in (options.out, HERE):
             with contextlib.suppress(OSError):
                 folder.chmod(0o755 if folder == options.out else 0o700)
@@ -193,4 +293,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    inner() if sys.argv[1:] == ["--inner"] else main()
