@@ -36,7 +36,7 @@ async def teach_with_progress(run: Run, round_: Round) -> Outcome:
 
 
 def tell_outcome(outcome: Outcome, *, err: bool = False) -> None:
-    """One line of what a step did."""
+    """One line of what a step did, and one for what else there is to know of it."""
     metrics = outcome.metrics
     if outcome.status != "done" or outcome.policy is None:
         click.echo(f"step {outcome.step} {outcome.status}: {outcome.reason}", err=err)
@@ -50,6 +50,8 @@ def tell_outcome(outcome: Outcome, *, err: bool = False) -> None:
     )
     shown = "   ".join(f"{label} {metrics[name]:{form}}" for name, label, form in named if name in metrics)
     click.echo(f"step {outcome.step} done: policy {outcome.policy.version}   {shown}", err=err)
+    if outcome.note:
+        click.echo(f"  {outcome.note}", err=err)
     covered = metrics.get("moe/coverage", 1.0)
     if covered < 1.0:
         click.echo(

@@ -7,7 +7,7 @@ import concurrent.futures
 import shutil
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +15,12 @@ from lego.config.schema import Config
 from lego.engine.digest import folder_digest
 from lego.errors import GateError, TrainerError
 from lego.policy import PolicyRef
-from lego.rundb import calls, catalogue, rounds, routing, training
+from lego.rundb import calls, catalogue, meta, rounds, routing, training
 from lego.rundb.rounds import Round
 from lego.rundb.store import Store
 from lego.trainer.assemble import Assembly, assemble, assemble_demonstrations, assemble_solved
 from lego.trainer.launch import GangTrainer, Setting
+from lego.trainer.lora import new_optimizer
 from lego.trainer.retention import removable
 from lego.trainer.sft import SftProgress, run_sft
 from lego.trainer.step import Trainer
@@ -31,7 +32,8 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a round. `status` is done, skipped or refused; `policy` is the new version, if there is one."""
+    """What became of a round. `status` is done, skipped or refused; `policy` is the new version, if there is one.
+    `note`: what else there is to know of it, one line, mostly empty."""
 
     step: int
     status: str
@@ -39,6 +41,7 @@ class Outcome:
     policy: PolicyRef | None
     metrics: Mapping[str, float]
     worst: list[dict[str, Any]] = field(default_factory=list)
+    note: str = ""
 
 
 async def train_round(store: Store, round_: Round, config: Config, folder: Path, on_progress: OnProgress) -> Outcome:
@@ -70,9 +73,9 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
         return _close(store, round_, config, Outcome(step, "skipped", reason, None, metrics, report.worst))
     target = folder / str(current.version + 1)
     await _in_thread(trainer.save, target, notes={"step": step, "parent": current.version})
-    return _close(
-        store, round_, config, Outcome(step, "done", "", None, metrics, report.worst), current, target, "train"
-    )
+    note = new_optimizer(Path(current.path), config.train.lora)
+    outcome = Outcome(step, "done", "", None, metrics, report.worst, note)
+    return _close(store, round_, config, outcome, current, target, "train")
 
 
 async def teach_round(
@@ -171,12 +174,14 @@ def _close(
             policy_to=policy.version if policy else None, metrics=outcome.metrics, worst=outcome.worst,
         )  # fmt: skip
         rounds.close_round(store, round_.id, outcome.reason or outcome.status)
+        if outcome.note:
+            meta.event(store, "train", f"step {outcome.step}: {outcome.note}")
         if config.retention.tokens == "drop":
             calls.drop_tokens(store, round_.id)
     routing.drop(store, round_.id)
     if policy:
         _retain(store, config)
-    return Outcome(outcome.step, outcome.status, outcome.reason, policy, outcome.metrics, outcome.worst)
+    return replace(outcome, policy=policy)
 
 
 def _retain(store: Store, config: Config) -> None:

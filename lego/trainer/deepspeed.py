@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from lego.config.schema import OptimizerSection, TrainSection
 from lego.errors import TrainerError
 from lego.trainer.batch import Batch, TrainSegment, pack
-from lego.trainer.optimizer import MOMENTS, Paced, decayed_first, read_state
+from lego.trainer.optimizer import MOMENTS, Paced, decayed_first, read_state, whole_shape
 from lego.trainer.policy import Policy, Scored
 from lego.trainer.ranks import Gang
 
@@ -106,7 +106,7 @@ class ShardedPolicy(Policy):
 
     @property
     def vocabulary(self) -> int:
-        return int(_shape(self.model.get_input_embeddings().weight)[0])
+        return int(whole_shape(self.model.get_input_embeddings().weight)[0])
 
     def score(self, batch: Batch, temperature: float, entropy: bool = False, balance: bool = False) -> Scored:
         return Scored(*self.engine(batch, temperature, entropy, balance))
@@ -182,7 +182,7 @@ class ShardedOptimizer(Paced):
 
     def load(self, path: Path) -> None:
         """As Optimizer.load."""
-        steps, state = read_state(path, self._names)
+        steps, state = read_state(path, self._policy.model)
         self._prime()
         for number, parameter in enumerate(p for group in self._groups for p in group):
             for name in MOMENTS:
@@ -265,10 +265,6 @@ def _keep_names(model: Any) -> None:
     renamings = getattr(model, "_weight_conversions", None)
     if renamings is not None:
         model._weight_conversions = [renaming for renaming in renamings if renaming.was_used()]
-
-
-def _shape(parameter: nn.Parameter) -> tuple[int, ...]:
-    return tuple(getattr(parameter, "ds_shape", parameter.shape))
 
 
 def prepare(environment: Mapping[str, str] = os.environ) -> str:

@@ -33,6 +33,7 @@ from lego.engine.adapter import (
 from lego.engine.digest import folder_digest
 from lego.engine.routing import routers
 from lego.errors import ConfigError, TrainerError
+from lego.trainer.checkpoint import OPTIMIZER_FILE
 
 _NAME = "default"
 """What peft calls the adapter."""
@@ -178,6 +179,23 @@ def merged(state: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
             value = value + added
         plain[name.replace(_BASE, ".")] = value
     return plain
+
+
+def new_optimizer(folder: Path, section: LoraSection) -> str:
+    """Why the optimizer's state beside the policy in `folder` is not gone on with, in one line: it belongs to what
+    another train.lora had trained. Empty where it is, and where there is none.
+    """
+    kept = base_of(folder)
+    before, now = kept.lora if kept else {}, _shape(section) if section.rank else {}
+    if before == now or not (folder / OPTIMIZER_FILE).is_file():
+        return ""
+    return f"a new optimizer begins: train.lora was {_told(before)} and is {_told(now)}"
+
+
+def _told(shape: Mapping[str, Any]) -> str:
+    if not shape:
+        return "off"
+    return f"rank {shape['rank']}, alpha {shape['alpha']:g}, {', '.join(shape['targets']) or 'all layers'}"
 
 
 def _shape(section: LoraSection) -> dict[str, Any]:

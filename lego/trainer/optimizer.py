@@ -45,29 +45,35 @@ def pace(section: OptimizerSection, steps: int) -> float:
     return section.floor + (1.0 - section.floor) * left
 
 
+def whole_shape(parameter: nn.Parameter) -> tuple[int, ...]:
+    """What DeepSpeed has divided is flat; it remembers its shape."""
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
 def decayed_first(model: nn.Module) -> list[list[nn.Parameter]]:
     """The parameters that are trained, in the two groups of the optimizer's state: those that weight decay applies to,
     and those it spares (norms, biases)."""
     named = [p for p in model.parameters() if p.requires_grad]
-    # What DeepSpeed has divided is flat; it remembers its shape.
-    decayed = [len(getattr(p, "ds_shape", p.shape)) >= 2 for p in named]
+    decayed = [len(whole_shape(p)) >= 2 for p in named]
     both = list(zip(named, decayed, strict=True))
     return [[p for p, is_decayed in both if is_decayed is wanted] for wanted in (True, False)]
 
 
-def read_state(path: Path, names: list[str]) -> tuple[int, dict[int, Any]]:
-    """Step count and AdamW's state by the place of a parameter in `decayed_first`.
+def read_state(path: Path, model: nn.Module) -> tuple[int, dict[int, Any]]:
+    """Step count and AdamW's state by the place of a parameter in `decayed_first(model)`.
 
-    names: the trained parameters', as the model names them. Raises TrainerError if the file is damaged or of another
-    model.
+    Raises TrainerError if the file is damaged or of another model.
     """
     try:
         saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         known, state, steps = saved["parameters"], saved["adam"], int(saved["steps"])
+        shapes = {number: {tuple(held[moment].shape) for moment in MOMENTS} for number, held in state.items()}
     except (OSError, RuntimeError, KeyError, EOFError, ValueError, TypeError) as error:
         raise TrainerError(f"{path} cannot be read: {error}", hint=_START_FRESH) from error
-    if known != names:
-        raise TrainerError(f"{path} belongs to another model, or to another train.lora", hint=_START_FRESH)
+    wanted = [whole_shape(p) for group in decayed_first(model) for p in group]
+    same = known == [name for name, p in model.named_parameters() if p.requires_grad]
+    if not same or any(found != {wanted[number]} for number, found in shapes.items()):
+        raise TrainerError(f"{path} belongs to another model", hint=_START_FRESH)
     return steps, state
 
 
@@ -76,6 +82,7 @@ class Optimizer(Paced):
 
     def __init__(self, model: nn.Module, section: OptimizerSection) -> None:
         super().__init__(section)
+        self._model = model
         self._named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         groups = [
             {"params": group, "weight_decay": decay}
@@ -112,7 +119,7 @@ class Optimizer(Paced):
 
         Raises TrainerError as `read_state` does.
         """
-        steps, state = read_state(path, [name for name, _ in self._named])
+        steps, state = read_state(path, self._model)
         whole = self._adam.state_dict()
         self._adam.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
         self.steps = steps

@@ -24,6 +24,7 @@ from lego.trainer.batch import TrainSegment, check, check_weights, coverage, spl
 from lego.trainer.checkpoint import NOTES_FILE, OPTIMIZER_FILE, copy_companions, write_whole
 from lego.trainer.gate import refusal
 from lego.trainer.gradient import Gradient, Progress, pulls_alone, score
+from lego.trainer.lora import new_optimizer
 from lego.trainer.optimizer import Optimizer
 from lego.trainer.policy import Policy, memory_advice
 
@@ -80,7 +81,8 @@ def learns(section: TrainSection, segments: Sequence[TrainSegment]) -> bool:
 class Trainer:
     """A policy being trained: float32 weights, AdamW, the run's objective.
 
-    policy_dir: a Hugging Face folder; a checkpoint of ours brings its optimizer state along.
+    policy_dir: a Hugging Face folder; a checkpoint of ours brings its optimizer state along, unless that is of another
+    train.lora.
     temperature: what the segments were sampled at (> 0); every log-prob is of softmax(logits / temperature).
     threads: torch's, for the whole process; 0 leaves its default. seed: of the order of mini-batches.
     longest: the most a trial may sample, where train.objective.weighting divides by it.
@@ -118,7 +120,7 @@ class Trainer:
         reference = Path(reference_dir) if reference_dir else None
         self.policy, self._reference, self.optimizer = backend(self.folder, reference, section, dtype, device, seed)
         self.gradient = Gradient(self.policy, section, temperature, longest)
-        if (self.folder / OPTIMIZER_FILE).is_file():
+        if (self.folder / OPTIMIZER_FILE).is_file() and not new_optimizer(self.folder, section.lora):
             self.optimizer.load(self.folder / OPTIMIZER_FILE)
 
     def score(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> list[FloatArray]:

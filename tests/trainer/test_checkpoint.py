@@ -46,13 +46,18 @@ def test_without_optimizer_the_next_step_starts_fresh(tiny_policy, tmp_path):
     assert Trainer(tmp_path / "start", section()).optimizer.steps == 0
 
 
-@pytest.mark.parametrize("damage", ["cut", "other"])
+@pytest.mark.parametrize("damage", ["cut", "other", "shape"])
 def test_damaged_or_foreign_optimizer_state_is_refused(tiny_policy, tmp_path, damage):
     trainer = Trainer(tiny_policy, section())
+    trainer.step(sample(tiny_policy))
     trainer.save(tmp_path / "p")
     state = tmp_path / "p/optimizer.pt"
     if damage == "cut":
         state.write_bytes(state.read_bytes()[:100])
+    elif damage == "shape":
+        kept = torch.load(state, weights_only=True)
+        kept["adam"][1]["exp_avg"] = kept["adam"][1]["exp_avg"][:-1]
+        torch.save(kept, state)
     else:
         torch.save({"steps": 1, "parameters": ["x"], "adam": {}}, state)
     with pytest.raises(TrainerError, match="cannot be read" if damage == "cut" else "another model"):

@@ -30,7 +30,7 @@ from lego.errors import ConfigError, EngineError, TrainerError
 from lego.rundb import catalogue
 from lego.rundb.store import Store
 from lego.trainer.gradient import Gradient
-from lego.trainer.lora import merged
+from lego.trainer.lora import merged, new_optimizer
 from lego.trainer.retention import removable
 from lego.trainer.sft import run_sft
 from lego.trainer.step import Trainer
@@ -215,15 +215,33 @@ def test_where_the_base_is_the_reference_no_second_model_is_loaded(stepped, tiny
     assert all(torch.equal(a, b) for a, b in zip(weights(alone).values(), weights(two).values(), strict=True))
 
 
-def test_an_adapter_of_another_shape_begins_anew_on_the_policy(stepped, segments, tmp_path):
-    stepped.save(tmp_path / "1", optimizer=False)
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (lora(rank=2), "was rank 4, alpha 8, all layers and is rank 2, alpha 8, all layers"),
+        (lora(alpha=32.0), "was rank 4, alpha 8, all layers and is rank 4, alpha 32, all layers"),
+        (lora(targets=["v_proj", "q_proj"]), "was rank 4, alpha 8, all layers and is rank 4, alpha 8, q_proj, v_proj"),
+        (section(gate=WIDE), "was rank 4, alpha 8, all layers and is off"),
+    ],
+    ids=["rank", "alpha", "targets", "off"],
+)
+def test_another_setting_of_adapters_begins_anew_on_the_policy(stepped, segments, tmp_path, now, told):
+    """With an optimizer of its own: moments and step count belong to what had been trained."""
+    stepped.save(tmp_path / "1")
     want = owned(stepped.score(segments), segments)
-    other = Trainer(tmp_path / "1", lora(rank=2, targets=["v_proj", "q_proj"]))
+    other = Trainer(tmp_path / "1", now)
+    assert new_optimizer(tmp_path / "1", now.lora) == f"a new optimizer begins: train.lora {told}"
+    assert (other.optimizer.steps, other.optimizer._adam.state_dict()["state"]) == (0, {})
     np.testing.assert_allclose(owned(other.score(segments), segments), want, atol=1e-5)
+    assert other.step(segments).refused is None
     other.save(tmp_path / "2")
-    assert base_of(tmp_path / "2").path == str(tmp_path / "1")
-    adapted = json.loads((tmp_path / "2/adapter/adapter_config.json").read_text())
-    assert sorted(adapted["target_modules"]) == ["q_proj", "v_proj"] and adapted["r"] == 2
+    base = base_of(tmp_path / "2")
+    assert base is None if not now.lora.rank else base.path == str(tmp_path / "1")
+    if now.lora.targets:
+        adapted = json.loads((tmp_path / "2/adapter/adapter_config.json").read_text())
+        assert sorted(adapted["target_modules"]) == ["q_proj", "v_proj"]
+    assert new_optimizer(tmp_path / "2", now.lora) == ""
+    assert Trainer(tmp_path / "2", now).optimizer.steps == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lego.config.fields import flat, tags
-from lego.config.schema import Config
+from lego.config.schema import Config, LoraSection
 from lego.rundb import calls, catalogue, meta, rounds, training
 from lego.rundb.store import Store
 from lego.trainer.advance import train_round
@@ -52,6 +52,18 @@ def test_another_learning_rate_takes_effect_at_once_and_is_logged(train):
     assert newest
     notes = json.loads((Path(newest.path) / "trainer.json").read_text())
     assert (notes["optimizer_steps"], notes["train"]["optimizer"]["lr"], notes["parent"]) == (3, 2e-4, 2)
+    store.close()
+
+
+def test_another_rank_begins_a_new_optimizer_and_the_run_says_so(train):
+    ranks = iter([4, 4, 8])
+    store = train([1e-3] * 3, lambda made: setattr(made.train, "lora", LoraSection(rank=next(ranks), alpha=8.0)))
+    newest = catalogue.policy(store)
+    assert newest and json.loads((Path(newest.path) / "trainer.json").read_text())["optimizer_steps"] == 1
+    assert {event["text"] for event in meta.events(store)} == {
+        "train.lora.rank: 4 -> 8",
+        "step 3: a new optimizer begins: train.lora was rank 4, alpha 8, all layers and is rank 8, alpha 8, all layers",
+    }
     store.close()
 
 
