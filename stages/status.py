@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lego.plain import neutral
+from lego.rundb.training import gap_words
 from stages._common import config_options, print_json
 
 if TYPE_CHECKING:
@@ -163,8 +165,4 @@ def _step_line(step: dict[str, Any]) -> str:
 
 def _worst_lines(step: dict[str, Any]) -> list[str]:
     """The tokens of a refused step that trainer and engine disagree on most."""
-    return [
-        f"   trial {gap['trial_id']} token {gap['token']} at {gap['position']}: "
-        f"log p {gap['logp_train']:.4f} in training, {gap['logp_engine']:.4f} when sampled"
-        for gap in step["worst"][:5]
-    ]
+    return [neutral(f"   {gap_words(gap)}") for gap in step["worst"][:5]]

@@ -56,6 +56,8 @@ def run_lines(store: Store) -> list[Line]:
     for step in reversed(training.steps(store)[-200:]):
         to = f"-> policy {step['policy_to']}" if step["policy_to"] is not None else step["reason"]
         out.append(Line(one_line(f"{step['step']:>4}  {step['kind']} {step['status']}  {to}")))
+        if step["status"] == "refused":
+            out += [Line(neutral(training.gap_words(gap)), margin="      ") for gap in step["worst"][:5]]
     out.append(Line("── policies ──", "title", mark=True))
     for policy in reversed(catalogue.policies(store)[-200:]):
         gone = "  (removed)" if policy["removed_at"] is not None else ""

@@ -98,6 +98,16 @@ def steps(store: Store) -> list[Row]:
     return rows
 
 
+def gap_words(gap: Mapping[str, Any]) -> str:
+    """One line of a step's worst tokens. What the policy wrote stands in it quoted, but not made safe to print."""
+    text = f" {json.dumps(gap['text'], ensure_ascii=False)}" if "text" in gap else ""
+    train = "not finite" if gap["logp_train"] is None else f"{gap['logp_train']:.4f}"
+    return (
+        f"trial {gap['trial_id']} token {gap['token']}{text} at {gap['position']}: "
+        f"log p {train} in training, {gap['logp_engine']:.4f} when sampled"
+    )
+
+
 def samples_of_trial(store: Store, trial_id: int) -> list[Row]:
     return store.rows("SELECT * FROM samples WHERE trial_id = ? ORDER BY step, segment", (trial_id,))
 

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from lego.trainer.lora import new_optimizer
 from lego.trainer.retention import removable
 from lego.trainer.sft import SftProgress, run_sft
 from lego.trainer.step import Trainer
+from lego.trajectory.tokenizer import load_tokenizer
 
 T = TypeVar("T")
 
@@ -63,18 +64,19 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
     learns = trainer.learns(assembly.segments)
     report = await _in_thread(trainer.step if learns else trainer.prove, assembly.segments, on_progress)
     metrics = {**report.metrics, **assembly.metrics()}
+    worst = _spelt(report.worst, current)
     if report.refused:
-        outcome = _close(store, round_, config, Outcome(step, "refused", report.refused, None, metrics, report.worst))
+        outcome = _close(store, round_, config, Outcome(step, "refused", report.refused, None, metrics, worst))
         raise GateError(
             f"step {outcome.step} refused: {outcome.reason}", hint="lego status shows the tokens that differ most"
         )
     if not learns:
         reason = "no trial has an advantage: nothing to learn from"
-        return _close(store, round_, config, Outcome(step, "skipped", reason, None, metrics, report.worst))
+        return _close(store, round_, config, Outcome(step, "skipped", reason, None, metrics, worst))
     target = folder / str(current.version + 1)
     await _in_thread(trainer.save, target, notes={"step": step, "parent": current.version})
     note = new_optimizer(Path(current.path), config.train.lora)
-    outcome = Outcome(step, "done", "", None, metrics, report.worst, note)
+    outcome = Outcome(step, "done", "", None, metrics, worst, note)
     return _close(store, round_, config, outcome, current, target, "train")
 
 
@@ -105,6 +107,12 @@ async def teach_round(
     outcome = _close(store, round_, config, Outcome(step, "done", "", None, metrics), current, target, "sft")
     shutil.rmtree(keep, ignore_errors=True)
     return outcome
+
+
+def _spelt(worst: Sequence[Mapping[str, Any]], policy: PolicyRef) -> list[dict[str, Any]]:
+    """The step's worst tokens, each with its text: what shows them later may have no policy any more."""
+    tokenizer = load_tokenizer(policy.path)
+    return [{**gap, "text": tokenizer.decode([gap["token"]], skip_special_tokens=False)} for gap in worst]
 
 
 async def _in_thread(function: Callable[..., T], *args: Any, **named: Any) -> T:
