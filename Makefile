@@ -58,7 +58,7 @@ harness-matrix: setup
 
 # Every ZeRO stage, in one process and in two, with and without offloading (whose optimizer is compiled first).
 test-deepspeed: setup
-	OMP_NUM_THREADS=1 LEGO_REQUIRE=deepspeed $(BIN)/python -m pytest tests/trainer/test_deepspeed.py \
+	OMP_NUM_THREADS=1 LEGO_REQUIRE=deepspeed $(BIN)/python -m pytest tests/trainer/test_deepspeed.py tests/trainer/test_minibatches.py \
 		tests/trainer/test_lora_deepspeed.py tests/trainer/test_hosts.py tests/e2e/test_deepspeed.py
 
 VLLM_VENV ?= .venv-vllm

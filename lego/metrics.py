@@ -56,6 +56,7 @@ _ALL = (
     Metric("moe/balance", "", "load-balancing loss of a mixture of experts; 1 is even. Where train.moe.balance is on"),
     Metric("step/grad_norm", "", "2-norm of the gradient before clipping, mean over mini-batches"),
     Metric("step/lr", "", "learning rate of the step"),
+    Metric("step/updates", "", "optimizer steps: train.minibatches, less those in which no trial has an advantage"),
     Metric("step/segments", "segments", "segments given to the step"),
     Metric("step/trials", "trials", "trials those segments are of"),
     Metric("step/tokens", "tokens", "sampled tokens those segments own"),

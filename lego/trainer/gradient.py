@@ -30,11 +30,14 @@ def score(
     section: TrainSection,
     on_progress: Progress | None = None,
 ) -> list[FloatArray]:
-    """Log-probs (nats) of each segment's owned ids under `policy`: one [n] float32 a segment, 0 elsewhere."""
+    """Log-probs (nats) of each segment's owned ids under `policy`: one [n] float32 a segment, 0 elsewhere.
+
+    Laid out as `Gradient.accumulate` lays the same segments out: to the last bit what it meets before the weights move.
+    In bfloat16 another micro-batch is another rounding, larger than GSPO's clip range.
+    """
     scored = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
-    batches = pack(segments, section.micro_batch_tokens, _layout(policy, section, segments))
-    shares = policy.ranks.share(batches)
-    for done, (batch, counts) in enumerate(shares, start=1):
+    shares = _by_use(policy, section, segments)
+    for done, (batch, _, counts) in enumerate(shares, start=1):
         with memory_advice(), torch.no_grad():
             logp = policy.score(batch.to(policy.device), temperature).logp
         if counts:
@@ -78,21 +81,23 @@ class Gradient:
     def accumulate(
         self,
         segments: Sequence[TrainSegment],
-        old: Sequence[FloatArray] | None = None,
+        recorded: Sequence[FloatArray] | None = None,
         reference: Sequence[FloatArray] | None = None,
         on_progress: Progress | None = None,
     ) -> tuple[list[FloatArray], dict[str, Mean]]:
         """Add the gradient of these segments' loss to the weights'; returns their log-probs (one [n] a segment) and
-        the metrics of the objective. old, reference: as in `Held`.
+        the metrics of the objective.
+
+        segments: at least one with a gradient. recorded: log pi_old, where `score` took it before; segments without a
+        gradient keep it, and are not run over again. reference: as in `Held`.
         """
-        if self.section.correction.old == "bypass":
-            old = [segment.logprobs for segment in segments]
+        old = [segment.logprobs for segment in segments] if self.section.correction.old == "bypass" else recorded
         everyone = pulls_alone(self.section.objective)
         tokens = sum(int(segment.mask.sum()) for segment in segments if everyone or segment.advantage)
         held = Held(old, reference, self._scales(segments), self._trial_ratios(segments, old), tokens)
         scored = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
         metrics: dict[str, Mean] = defaultdict(Mean)
-        shares = self._by_use(segments)
+        shares = [share for share in _by_use(self.policy, self.section, segments) if share[1] or recorded is None]
         for done, (batch, learns, counts) in enumerate(shares, start=1):
             measured: Mapping[str, Mean] = {}
             if learns:
@@ -109,6 +114,10 @@ class Gradient:
             if on_progress:
                 on_progress(done, len(shares))
         self.policy.ranks.collect(scored)
+        if recorded is not None:
+            for row, before, segment in zip(scored, recorded, segments, strict=True):
+                if not (everyone or segment.advantage):
+                    row[:] = before
         metrics = self.policy.ranks.total(metrics)
         metrics["step/loss"] = Mean(metrics["step/loss"].total, 1)
         return scored, metrics
@@ -177,18 +186,19 @@ class Gradient:
             sums[segment.trial_id] = sums[segment.trial_id].plus(Mean(float(delta.sum()), delta.size))
         return {trial: mean.value for trial, mean in sums.items()}
 
-    def _by_use(self, segments: Sequence[TrainSegment]) -> list[tuple[Batch, bool, bool]]:
-        """This process's micro-batches; whether each has a gradient (with no advantage a segment is only scored, for
-        the proof), and whether it counts (lego.trainer.ranks)."""
-        everyone = pulls_alone(self.section.objective)
-        layout = _layout(self.policy, self.section, segments)
-        packed: list[tuple[Batch, bool, bool]] = []
-        for learns in (True, False):
-            chosen = [i for i, segment in enumerate(segments) if (everyone or bool(segment.advantage)) is learns]
-            batches = pack([segments[i] for i in chosen], self.section.micro_batch_tokens, layout)
-            for batch, counts in self.policy.ranks.share(batches):
-                packed.append((replace(batch, index=tuple(chosen[i] for i in batch.index)), learns, counts))
-        return packed
+
+def _by_use(policy: Policy, section: TrainSection, segments: Sequence[TrainSegment]) -> list[tuple[Batch, bool, bool]]:
+    """This process's micro-batches; whether each has a gradient (with no advantage a segment is only scored, for the
+    proof), and whether it counts (lego.trainer.ranks)."""
+    everyone = pulls_alone(section.objective)
+    layout = _layout(policy, section, segments)
+    packed: list[tuple[Batch, bool, bool]] = []
+    for learns in (True, False):
+        chosen = [i for i, segment in enumerate(segments) if (everyone or bool(segment.advantage)) is learns]
+        batches = pack([segments[i] for i in chosen], section.micro_batch_tokens, layout)
+        for batch, counts in policy.ranks.share(batches):
+            packed.append((replace(batch, index=tuple(chosen[i] for i in batch.index)), learns, counts))
+    return packed
 
 
 def _layout(policy: Policy, section: TrainSection, segments: Sequence[TrainSegment]) -> Layout:

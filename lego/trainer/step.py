@@ -172,24 +172,27 @@ class Trainer:
     def _step(self, segments: Sequence[TrainSegment], on_progress: Progress | None) -> StepReport:
         if not self.learns(segments):
             return StepReport({}, "no segment has an advantage: there is no gradient")
-        reference = self._score_reference(segments)
         parts = split_trials(segments, self.section.minibatches, hash_seed(self.seed, self.optimizer.steps))
-        number = {id(segment): i for i, segment in enumerate(segments)}
-        old: list[FloatArray] | None = None
+        reference = [self._score_reference(part) for part in parts]
+        old: Sequence[list[FloatArray] | None] = [None] * len(parts)
         if len(parts) > 1:
             # Later mini-batches meet moved weights, so pi_old of all of them is taken, and proven, now.
-            old = self.score(segments, on_progress)
-            verdict = self._prove(segments, old)
+            scores = [self.score(part, on_progress) for part in parts]
+            rows: dict[int, FloatArray] = {}
+            for part, own in zip(parts, scores, strict=True):
+                rows |= zip(map(id, part), own, strict=True)
+            verdict = self._prove(segments, [rows[id(segment)] for segment in segments])
             if verdict.refused:
                 return verdict
+            old = scores
         gathered: dict[str, Mean] = defaultdict(Mean)
-        for which, part in enumerate(parts):
-            recorded, held = (
-                [rows[number[id(segment)]] for segment in part] if rows else None for rows in (old, reference)
-            )
+        updates = 0
+        for which, (part, recorded, held) in enumerate(zip(parts, old, reference, strict=True)):
+            if not self.learns(part):
+                continue  # AdamW would move the weights by its momentum alone
             self.optimizer.forget()
             scored, metrics = self.gradient.accumulate(part, recorded, held, on_progress)
-            if old is None:
+            if recorded is None:
                 verdict = self._prove(segments, scored)
                 if verdict.refused:
                     self.optimizer.forget()
@@ -197,16 +200,17 @@ class Trainer:
             lr, norm = self.optimizer.lr, self.optimizer.clip()
             if not math.isfinite(norm):
                 self.optimizer.forget()
-                if which:
+                if updates:
                     raise TrainerError(
                         f"the gradient of mini-batch {which + 1} is not finite and earlier ones were stepped on",
                         hint="lower train.optimizer.lr; the checkpoint on disk is untouched",
                     )
                 return StepReport(verdict.metrics, "the gradient is not finite", verdict.worst)
             self.optimizer.step()
+            updates += 1
             for name, mean in (metrics | {"step/grad_norm": Mean(norm, 1), "step/lr": Mean(lr, 1)}).items():
                 gathered[name] = gathered[name].plus(mean)
-        values = {name: mean.value for name, mean in gathered.items()}
+        values = {name: mean.value for name, mean in gathered.items()} | {"step/updates": float(updates)}
         return StepReport(verdict.metrics | values, None, verdict.worst)
 
     def _score_reference(self, segments: Sequence[TrainSegment]) -> list[FloatArray] | None:
