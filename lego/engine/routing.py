@@ -8,6 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from lego.errors import EngineError
+
+_PROBE = 64
+"""Tokens on which routers are proven."""
+
 RoutingArray = npt.NDArray[np.int16]
 """[tokens, layers, experts a token]: for each token, each layer with experts in order, the experts it went to."""
 
@@ -17,10 +22,72 @@ def routers(model: torch.nn.Module) -> list[torch.nn.Module]:
     return [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
 
 
-class RoutingTap:
-    """Remembers the choices of the last forward pass. Without routers in the model there is nothing to remember."""
+def weights_of(router: Any, logits: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """[tokens, k] float32: how a router weighs the chosen experts, by the rule that `unfollowed` proves."""
+    picked = torch.softmax(logits, dtype=torch.float, dim=-1).gather(1, chosen)
+    if getattr(router, "norm_topk_prob", True):
+        picked = picked / picked.sum(dim=-1, keepdim=True)
+    return picked
 
-    def __init__(self, model: torch.nn.Module) -> None:
+
+@torch.no_grad()
+def unfollowed(model: Any, device: torch.device) -> str:
+    """The class of a router whose choices cannot be replayed; empty where all can be, or there are none.
+
+    On random inputs, of many sizes so that no weight is near another, each router's own choice must be weighed by
+    `weights_of` as the router itself weighs it. Other rules (a sigmoid, a factor, a bias) and other orders of what is
+    returned are found so, whatever the family.
+    """
+    found = routers(model)
+    told: dict[torch.nn.Module, Any] = {}
+
+    def stir(router: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        states = inputs[0]
+        noise = torch.randn(states.shape, generator=torch.Generator().manual_seed(len(told)))
+        sizes = torch.logspace(-1, 3, states.shape[-2])[:, None]
+        return (noise * sizes).to(states), *inputs[1:]
+
+    def note(router: torch.nn.Module, inputs: Any, output: Any) -> None:
+        told[router] = output
+
+    hooks = [router.register_forward_pre_hook(stir) for router in found]
+    hooks += [router.register_forward_hook(note) for router in found]
+    try:
+        if found:
+            rows = model.get_input_embeddings().num_embeddings
+            ids = torch.arange(_PROBE, device=device)[None] % rows
+            model.base_model(input_ids=ids, use_cache=False)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return next((type(router).__name__ for router in found if not _follows(router, told.get(router))), "")
+
+
+def _follows(router: torch.nn.Module, output: Any) -> bool:
+    if not (isinstance(output, tuple) and len(output) == 3 and all(isinstance(part, torch.Tensor) for part in output)):
+        return False
+    logits, weights, chosen = output
+    if chosen.is_floating_point() or chosen.shape != weights.shape or logits.shape[:-1] != chosen.shape[:-1]:
+        return False
+    if chosen.ndim != 2 or len(chosen) != _PROBE:
+        return False
+    close = 1e-4 if weights.dtype == torch.float32 else 2e-2
+    return torch.allclose(weights_of(router, logits, chosen.long()), weights.float(), rtol=0, atol=close)
+
+
+class RoutingTap:
+    """Remembers the choices of the last forward pass. Without routers in the model there is nothing to remember.
+
+    Raises EngineError where what it would remember cannot be replayed.
+    """
+
+    def __init__(self, model: Any) -> None:
+        if strange := unfollowed(model, model.device):
+            raise EngineError(
+                f"engine.routing: the choices of {strange} cannot be replayed: it is no router of softmax",
+                hint="engine.routing=false",
+                fault="user",
+            )
         self._layers = routers(model)
         self._chosen: list[torch.Tensor] = []
         for router in self._layers:

@@ -60,6 +60,7 @@ class Batch:
     engine's.  advantage, weight: [segments] float32.
     index: position of each segment in the list the batch was packed from.
     routing: [rows x n, layers, k] int16, as the segments'; None where no segment has any.
+    real: [rows x n] bool, False on padding; None where there is none.
     """
 
     ids: Tensor
@@ -73,6 +74,7 @@ class Batch:
     weight: Tensor
     index: tuple[int, ...] = field(default_factory=tuple)
     routing: Tensor | None = None
+    real: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         moved: dict[str, Any] = {
@@ -161,10 +163,10 @@ def _trees(
 
 
 def _fill_rows(contexts: Sequence[IntArray], tokens: int) -> list[list[int]]:
-    """Which segments go together, the longest first, so that little is padding."""
+    """Which segments go together, the longest first, so that little is padding; as long ones by their ids."""
     packs: list[list[int]] = []
     widest = 0
-    for i in sorted(range(len(contexts)), key=lambda i: (-len(contexts[i]), i)):
+    for i in sorted(range(len(contexts)), key=lambda i: (-len(contexts[i]), contexts[i].tobytes())):
         if packs and widest * (len(packs[-1]) + 1) <= tokens:
             packs[-1].append(i)
         else:
@@ -174,12 +176,14 @@ def _fill_rows(contexts: Sequence[IntArray], tokens: int) -> list[list[int]]:
 
 
 def _rows(segments: Sequence[TrainSegment], contexts: Sequence[IntArray], chosen: Sequence[int]) -> Batch:
-    width = max(len(contexts[i]) for i in chosen)
+    lengths = torch.tensor([len(contexts[i]) for i in chosen])
+    width = int(lengths.max())
     ids = torch.zeros((len(chosen), width), dtype=torch.int64)
     for row, i in enumerate(chosen):
         ids[row, : len(contexts[i])] = torch.from_numpy(contexts[i].astype(np.int64))
     paths = [np.arange(width, dtype=np.int32) + row * width for row in range(len(chosen))]
-    return _collate(segments, chosen, ids, None, (), paths)
+    real = (torch.arange(width) < lengths[:, None]).flatten()
+    return replace(_collate(segments, chosen, ids, None, (), paths), real=None if real.all() else real)
 
 
 def _collate(

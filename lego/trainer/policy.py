@@ -72,9 +72,9 @@ class Policy:
         if self.adapter:
             self.adapter.enter(model)
         self.model = self._place(model)
-        self.routers = Routers(self.model)
         # Dropout would make pi_old and pi two distributions.
         self.model.eval()
+        self.routers = Routers(self.model, self.device)
         self._head = self._trusted_head()
         self.packs = self._trusted_forest() if attention == "auto" else self._keep_to_rows(attention)
         """Whether this model's attention can be told who sees whom: else every segment needs a row of its own."""
@@ -113,7 +113,7 @@ class Policy:
 
         batch: on this policy's device, in a layout of `layout`.
         """
-        self.routers.follow(batch.routing, balance)
+        self.routers.follow(batch.routing, balance, batch.real)
         with self._autocast():
             states = self._states(batch)[batch.states]
             spread_evenly = self.routers.balance() if balance else None

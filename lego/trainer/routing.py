@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lego.engine.routing import RoutingArray, routers
+from lego.engine.routing import RoutingArray, routers, unfollowed, weights_of
 from lego.trajectory.tree import Call, CallTree
 
 UNKNOWN = -1
@@ -46,35 +46,39 @@ def path_routing(
 class Routers:
     """The routers of a model: what they are to choose, and how evenly they spread the tokens."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
         self._layers = routers(model)
         self._wanted: Tensor | None = None
+        self._real: Tensor | None = None
         self._logits: list[Tensor] | None = None
+        self.strange = unfollowed(model, device)
+        """The class of a router that can neither be told what to choose nor be balanced; empty where there is none."""
         for layer, router in enumerate(self._layers):
             router.register_forward_hook(_numbered(self._route, layer))
 
     def __bool__(self) -> bool:
         return bool(self._layers)
 
-    def follow(self, wanted: Tensor | None, balance: bool) -> None:
+    def follow(self, wanted: Tensor | None, balance: bool, real: Tensor | None = None) -> None:
         """For the next forward pass, and its backward pass, which may compute layers again.
 
         wanted: [tokens, layers, k] integers, UNKNOWN where the model chooses; None: it always does.
-        balance: collect what `balance` needs.
+        balance: collect what `balance` needs. real: [tokens] bool, False on padding; None: there is none.
         """
         self._wanted = wanted
+        self._real = real
         self._logits = [] if balance else None
 
     def balance(self) -> Tensor:
         """The load-balancing loss of the forward pass just made: 1 where every expert is chosen as often as any other.
 
-        experts / k x sum over experts of (share of choices x mean probability), mean over layers. Source: Fedus et
-        al. 2021, arXiv:2101.03961, eq. 4-6.
+        experts x sum over experts of (share of all choices x mean probability), mean over layers; of real tokens alone.
+        Source: Fedus et al. 2021, arXiv:2101.03961, eq. 4-6.
         """
         logits, self._logits = self._logits or [], None
         parts = []
         for layer in logits:
-            spread = torch.softmax(layer.float(), dim=-1)
+            spread = torch.softmax((layer if self._real is None else layer[self._real]).float(), dim=-1)
             experts = spread.shape[-1]
             chosen = torch.topk(spread, self._k(), dim=-1).indices
             share = torch.bincount(chosen.flatten(), minlength=experts).float() / chosen.numel()
@@ -85,17 +89,14 @@ class Routers:
         return int(getattr(self._layers[0], "top_k"))  # noqa: B009 (a module's attribute has no type)
 
     def _route(self, layer: int, router: Any, output: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        logits, weights, chosen = output
         if self._logits is not None:
-            self._logits.append(logits)
+            self._logits.append(output[0])
         if self._wanted is None:
             return output
+        logits, weights, chosen = output
         wanted = self._wanted[:, layer].to(chosen.dtype)
         chosen = torch.where(wanted == UNKNOWN, chosen, wanted)
-        picked = torch.softmax(logits, dtype=torch.float, dim=-1).gather(1, chosen)
-        if getattr(router, "norm_topk_prob", True):
-            picked = picked / picked.sum(dim=-1, keepdim=True)
-        return logits, picked.to(weights.dtype), chosen
+        return logits, weights_of(router, logits, chosen).to(weights.dtype), chosen
 
 
 def _numbered(route: Any, layer: int) -> Any:

@@ -119,6 +119,11 @@ class Trainer:
         self.seed = seed
         reference = Path(reference_dir) if reference_dir else None
         self.policy, self._reference, self.optimizer = backend(self.folder, reference, section, dtype, device, seed)
+        if section.moe.balance and self.policy.routers.strange:
+            raise ConfigError(
+                f"train.moe.balance: {self.policy.routers.strange} is no router of softmax, which is what is balanced",
+                hint="train.moe.balance=0",
+            )
         self.gradient = Gradient(self.policy, section, temperature, longest)
         if (self.folder / OPTIMIZER_FILE).is_file() and not new_optimizer(self.folder, section.lora):
             self.optimizer.load(self.folder / OPTIMIZER_FILE)
@@ -164,8 +169,15 @@ class Trainer:
         return StepReport(report.metrics | counts, report.refused, report.worst)
 
     def _followed(self, segments: Sequence[TrainSegment]) -> list[TrainSegment]:
-        """Without what was recorded of their experts, where that is not to be replayed."""
+        """Without what was recorded of their experts, where that is not to be replayed. Raises TrainerError where it is
+        and cannot be."""
         if self.section.moe.replay:
+            if self.policy.routers.strange and any(segment.routing is not None for segment in segments):
+                raise TrainerError(
+                    f"the choices of {self.policy.routers.strange} cannot be replayed: it is no router of softmax",
+                    hint="train.moe.replay=false trains without, and engine.routing=false records none",
+                    fault="user",
+                )
             return list(segments)
         return [replace(segment, routing=None) for segment in segments]
 

@@ -82,3 +82,13 @@ def test_mini_batches_hold_whole_trials_evenly(trials, parts, seed):
     assert [[s.trial_id for s in part] for part in split_trials(segments, parts, seed)] == [
         [s.trial_id for s in part] for part in split
     ]
+
+
+@pytest.mark.parametrize("layout", ["forest", "packed", "rows"])
+@given(st.lists(st.integers(0, 99), min_size=2, max_size=9, unique=True), st.randoms())
+def test_the_order_segments_come_in_decides_nothing(layout, firsts, random):
+    """Also among those of one length."""
+    segments = [segment(9, owned=(8,), trial=i, ids=np.full(9, first, np.int32)) for i, first in enumerate(firsts)]
+    mixed = random.sample(segments, len(segments))
+    told = [[batch.ids.tolist() for batch in pack(given, 20, layout)] for given in (segments, mixed)]
+    assert told[0] == told[1]

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Qwen3_5MoeTextConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, GraniteMoeConfig, MiniMaxM2Config, Qwen3_5MoeTextConfig, Qwen3MoeConfig
 
 from lego.config.schema import GateSection, MoeSection
 from lego.engine.base import GenerationRequest, PolicyRef, Sampling
 from lego.engine.digest import folder_digest
+from lego.engine.routing import routers, unfollowed
 from lego.engine.transformers import TransformersEngine
+from lego.errors import ConfigError, EngineError, TrainerError
 from lego.rundb import routing
 from lego.rundb.store import Store
 from lego.trainer.batch import TrainSegment, coverage, pack
@@ -24,7 +26,7 @@ from lego.trainer.routing import UNKNOWN, path_routing
 from lego.trainer.step import Trainer
 from lego.trajectory.arrays import Fate
 from lego.trajectory.tree import CallRow, rebuild
-from tests.trainer._sampled import section
+from tests.trainer._sampled import sample, section
 
 LAYERS, EXPERTS, CHOSEN = 2, 8, 2
 SHAPE = {
@@ -167,3 +169,76 @@ def test_a_path_takes_each_call_s_own_rows(tmp_path: Path) -> None:
     assert along[2].ravel().tolist() == [1, 1, 1, 1, 2, 2, 2, UNKNOWN]
     assert along[3].ravel().tolist() == [1, 1, 1, 3, 3, UNKNOWN]
     assert path_routing(tree, tree[2], {}, 8) is None
+
+
+def test_padding_is_no_token_to_balance(folder: Path) -> None:
+    """A short segment beside a long one in rows, against the formula in float64 on what each says by itself."""
+    segments = [replace(s, routing=None) for s in asyncio.run(_converse(folder, "float32", trials=2))]
+    long = np.concatenate([segments[1].ids] * 4)
+    segments[1] = TrainSegment(2, long, np.arange(len(long)) > 3, np.zeros(len(long), np.float32))
+    policy = Policy(folder)
+    logits: list[list[np.ndarray]] = [[] for _ in range(LAYERS)]
+    hooks = [
+        router.register_forward_hook(
+            lambda _, __, output, layer=layer: logits[layer].append(output[0].double().numpy())
+        )
+        for layer, router in enumerate(routers(policy.model))
+    ]
+    with torch.no_grad():
+        for segment in segments:
+            policy.score(pack([segment], 512, "rows")[0], 1.0)
+        for hook in hooks:
+            hook.remove()
+        (batch,) = pack(segments, 512, "rows")
+        balance = policy.score(batch, 1.0, balance=True).balance
+    assert batch.real is not None and not batch.real.all()
+    wanted = []
+    for layer in logits:
+        rows = np.concatenate(layer)
+        spread = np.exp(rows - rows.max(1, keepdims=True))
+        spread /= spread.sum(1, keepdims=True)
+        chosen = np.argsort(-rows, axis=1)[:, :CHOSEN]
+        share = np.bincount(chosen.ravel(), minlength=EXPERTS) / chosen.size
+        wanted.append(EXPERTS * (share * spread.mean(0)).sum())
+    assert balance is not None and float(balance) == pytest.approx(np.mean(wanted), rel=1e-5)
+
+
+STRANGE = {
+    "MiniMaxM2TopKRouter": MiniMaxM2Config(**SHAPE, intermediate_size=32, num_local_experts=EXPERTS),
+    "GraniteMoeTopKRouter": GraniteMoeConfig(**SHAPE, intermediate_size=32, num_local_experts=EXPERTS),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_routers_of_another_rule_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    """A sigmoid's weights (MiniMax-M2), another order of what is returned (Granite): neither is replayed or balanced as
+    if it were softmax, and without that both are trained as any model is."""
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(STRANGE[name]).save_pretrained(tmp_path)
+    wide = section(gate=GateSection(9.0, 9.0, -1.0))
+    trainer = Trainer(tmp_path, wide)
+    assert trainer.policy.routers.strange == name
+    segments = sample(tmp_path, trials=2)
+    told = [replace(s, routing=np.zeros((len(s.ids), LAYERS, CHOSEN), np.int16)) for s in segments]
+    with pytest.raises(TrainerError, match=f"the choices of {name} cannot be replayed"):
+        trainer.step(told)
+    assert Trainer(tmp_path, replace(wide, moe=MoeSection(replay=False))).step(told).refused is None
+    with pytest.raises(ConfigError, match=f"train.moe.balance: {name}"):
+        Trainer(tmp_path, replace(wide, moe=MoeSection(balance=0.1)))
+    engine = TransformersEngine(threads=1, routing=True)
+    with pytest.raises(EngineError, match=f"engine.routing: the choices of {name} cannot be replayed"):
+        asyncio.run(engine.load(PolicyRef(0, str(tmp_path), folder_digest(tmp_path))))
+    asyncio.run(engine.close())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_routers_of_softmax_are_known_as_such(folder: Path, dtype: torch.dtype) -> None:
+    """Also where all their logits are next to nothing, as in a fresh model: what they are tried on is not."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    with torch.no_grad():
+        for router in routers(model):
+            router.weight.mul_(1e-2)
+    assert unfollowed(model, torch.device("cpu")) == ""
+    strange = routers(model)[0]
+    strange.register_forward_hook(lambda _, __, output: (output[0], output[1] * 1.5, output[2]))
+    assert unfollowed(model, torch.device("cpu")) == type(strange).__name__
