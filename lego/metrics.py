@@ -41,8 +41,8 @@ _ALL = (
     Metric("group/graded", "groups", "groups with at least two graded members"),
     Metric("group/flat", "groups", "of those, groups whose rewards are all equal: no advantage"),
     Metric("group/skipped", "groups", "groups with fewer than two graded members: left out"),
-    Metric("reward/mean", "", "mean reward of the graded trials", "up"),
-    Metric("reward/std", "", "standard deviation (ddof 1) of the graded trials' rewards"),
+    Metric("reward/mean", "", "mean reward of the trials that enter a group's statistics", "up"),
+    Metric("reward/std", "", "standard deviation (ddof 1) of those trials' rewards"),
     # One train step.
     Metric("step/loss", "", "the objective minimised, before the update"),
     Metric("step/surprise", "nats", "mean -log pi of the trained tokens, before the update: estimates the entropy"),

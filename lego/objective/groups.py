@@ -27,8 +27,8 @@ def group_reward(row: Mapping[str, Any], tamper: str, truncated: str) -> float |
         return None
     if tampered and tamper == "penalise":
         return 0.0
-    if row["ending"] in TRUNCATED and truncated == "penalise":
-        return 0.0
+    if row["ending"] in TRUNCATED and truncated != "train":
+        return 0.0 if truncated == "penalise" else None
     return float(row["reward"])
 
 

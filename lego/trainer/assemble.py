@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ import numpy as np
 from lego.config.schema import Config
 from lego.errors import TrainerError
 from lego.objective.advantages import SegmentWeight, group_advantages, segment_weights
-from lego.objective.groups import TRUNCATED, group_reward
+from lego.objective.groups import group_reward
 from lego.objective.recipes import recipe
 from lego.rundb import calls, routing, trials, verdicts
 from lego.rundb.cut import call_rows
@@ -177,14 +178,15 @@ def _rewards(rows: list[Row], config: Config, ordinal: int) -> dict[int, float |
 
 
 def _dropped(row: Row, reward: float | None, advantage: float | None, state: str, config: Config) -> str:
+    if row["reward"] is None:
+        return "verifier fault"
     if reward is None:
-        return "verifier fault" if row["reward"] is None else "tamper"
+        tampered = json.loads(row["tamper"]) and config.verify.tamper == "exclude"
+        return "tamper" if tampered else f"truncated by {row['ending']}"
     if state == "skipped" or advantage is None:
         return "fewer than two graded in its group"
     if state == "flat" and config.train.objective.flat == "skip":
         return "its group has no spread"
-    if row["ending"] in TRUNCATED and config.train.truncated == "mask":
-        return f"truncated by {row['ending']}"
     return ""
 
 

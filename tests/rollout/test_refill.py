@@ -60,6 +60,20 @@ def tasks_of(run: Run, round_: Round) -> list[str]:
     return [task for task, _ in rounds.tasks_of(run.store, round_.id)]
 
 
+@pytest.mark.parametrize(("rule", "have"), [("train", 1), ("mask", 0)])
+def test_spread_that_masked_trials_make_is_none(tmp_path, rule, have):
+    made = config(tasks=1, samples=3)
+    made.train.truncated = rule
+    with opened(tmp_path, made) as run:
+        round_ = train_round_now(run)
+        play(run.store, round_, 0.0, ending="timeout")
+        for _ in range(2):
+            play(run.store, round_, 1.0)
+        lacking = shortage(run, round_)
+        assert (lacking is None) == bool(have)
+        assert assemble(run.store, round_, made).groups["ok"] == have
+
+
 outcomes = st.dictionaries(st.sampled_from(TASKS), st.sampled_from([[1.0, 0.0], [1.0, 1.0]]))
 
 

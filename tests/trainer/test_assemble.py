@@ -159,16 +159,39 @@ def test_tampered_trials_follow_the_config(store: Store, rule: str, rewards: lis
 
 
 @pytest.mark.parametrize(
-    ("rule", "rewards", "trained"), [("train", [1.0, 0.0], 2), ("mask", [1.0, 0.0], 1), ("penalise", [0.0, 0.0], 2)]
+    ("rule", "advantages"),
+    [("train", [-0.75, 0.25, 0.25, 0.25]), ("penalise", [-0.75, 0.25, 0.25, 0.25]), ("mask", [0.0, 0.0, 0.0])],
 )
-def test_truncated_trials_follow_the_config(store: Store, rule: str, rewards: list[float], trained: int) -> None:
+def test_truncated_trials_follow_the_config(store: Store, rule: str, advantages: list[float]) -> None:
+    """RL#4061: masked, a trial that ran out of time still moved the baseline, and all that finished looked good."""
+    round_ = begin(store, ["a"], 4)
+    cut_short = play(store, round_, 0.0, ending="timeout")
+    for _ in range(3):
+        play(store, round_, 1.0)
+    config = Config()
+    config.train.truncated, config.train.objective.advantage = rule, "centred"
+    out = assemble(store, round_, config)
+    assert [segment.advantage for segment in out.segments] == advantages
+    dropped = [(row.trial_id, row.dropped) for row in out.rows if row.dropped]
+    assert dropped == ([(cut_short, "truncated by timeout")] if rule == "mask" else [])
+
+
+def test_penalised_a_truncated_trial_is_paid_nothing(store: Store) -> None:
     round_ = begin(store, ["a"], 2)
     play(store, round_, 1.0, ending="turns")
-    play(store, round_, 0.0)
+    play(store, round_, 0.5)
     config = Config()
-    config.train.truncated = rule
-    out = assemble(store, round_, config)
-    assert (out.rewards, len(out.segments)) == (rewards, trained)
+    config.train.truncated = "penalise"
+    assert assemble(store, round_, config).rewards == [0.0, 0.5]
+
+
+def test_masking_lets_no_penalty_for_a_trick_lapse(store: Store) -> None:
+    round_ = begin(store, ["a"], 2)
+    play(store, round_, 1.0, ending="turns", tamper=True)
+    play(store, round_, 1.0)
+    config = Config()
+    config.train.truncated, config.verify.tamper = "mask", "penalise"
+    assert assemble(store, round_, config).rewards == [0.0, 1.0]
 
 
 def test_a_trial_that_forked_weighs_as_one(store: Store) -> None:
