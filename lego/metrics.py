@@ -30,12 +30,18 @@ _ALL = (
     Metric("proof/sequence_chi2", "", "as proof/chi2, over segments", "down"),
     Metric("proof/tokens", "tokens", "sampled tokens the proof is over"),
     # The objective.
-    Metric("ratio/mean", "", "mean importance ratio pi / pi_old: over segments (gspo) or tokens (all others)"),
+    Metric(
+        "ratio/mean",
+        "",
+        "mean importance ratio pi / pi_old where there is an advantage: over segments (gspo) or tokens",
+    ),
     Metric("ratio/clipped", "", "fraction of those ratios whose gradient the clip takes away (cispo: cuts)"),
-    Metric("ratio/k3", "nats", "mean of e^d - 1 - d over tokens, d = log pi - log pi_old: KL(pi_old || pi)"),
-    Metric("correction/weight", "", "mean factor of a token for pi_old / p_engine not being 1"),
-    Metric("correction/capped", "", "fraction of tokens whose pi_old / p_engine met a bound of train.correction"),
-    Metric("correction/masked", "", "fraction of tokens that train.correction leaves out"),
+    Metric("ratio/k3", "nats", "mean of e^d - 1 - d over those tokens, d = log pi - log pi_old: KL(pi_old || pi)"),
+    Metric("correction/weight", "", "mean factor of a sampled token for pi_old / p_engine not being 1"),
+    Metric(
+        "correction/capped", "", "fraction of sampled tokens whose pi_old / p_engine met a bound of train.correction"
+    ),
+    Metric("correction/masked", "", "fraction of sampled tokens that train.correction leaves out"),
     Metric("correction/vetoed", "", "fraction of segments that train.correction.veto leaves out"),
     Metric("kl/reference", "nats", "k3 estimate, over tokens, of KL(pi || the policy that the learning began from)"),
     Metric("group/graded", "groups", "groups with at least two graded members"),
@@ -45,7 +51,7 @@ _ALL = (
     Metric("reward/std", "", "standard deviation (ddof 1) of those trials' rewards"),
     # One train step.
     Metric("step/loss", "", "the objective minimised, before the update"),
-    Metric("step/surprise", "nats", "mean -log pi of the trained tokens, before the update: estimates the entropy"),
+    Metric("step/surprise", "nats", "mean -log pi of the sampled tokens, before the update: estimates the entropy"),
     Metric(
         "step/entropy", "nats", "mean entropy of the trained tokens' distributions; where train.objective.entropy is on"
     ),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from lego.config.fields import flat
-from lego.config.schema import Config, TaskSource
+from lego.config.schema import Config, ObjectiveSection, TaskSource
 from lego.config.shape import Problem
 from lego.errors import ConfigError
 from lego.units import parse_duration, parse_size
@@ -40,6 +40,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "retention.tokens": ("keep", "drop"),
 }
 SOURCES = ("harbor", "swebench", "family")
+WITHOUT_RATIO = ("rloo", "reinforce")
+"""Objectives without an importance ratio (lego.objective.recipes)."""
 BASES = ("debian:", "registry:", "rootfs:")
 DURATIONS = ("sandbox.timeout", "rollout.lease", "verify.timeout")
 SIZES = ("engine.cache", "sandbox.memory", "sandbox.disk", "sandbox.disk_reserve")
@@ -245,9 +247,8 @@ def _rollout(config: Config) -> Iterator[Problem]:
 
 
 def _train(config: Config) -> Iterator[Problem]:
-    objective, correction = config.train.objective, config.train.correction
-    if objective.ratio == "trial" and objective.name != "gspo":
-        yield Problem("train.objective.ratio", f"one ratio a trial belongs to gspo, not to {objective.name}")
+    yield from _objective(config)
+    correction = config.train.correction
     for key in ("icepop", "geometric"):
         bounds = getattr(correction, key)
         if bounds and not (len(bounds) == 2 and 0 <= bounds[0] < 1 < bounds[1]):
@@ -258,6 +259,37 @@ def _train(config: Config) -> Iterator[Problem]:
             f"train.correction.{weights[1]}",
             f"a token has one weight: {' and '.join(weights)} are both set (token_tis: 0 takes the default away)",
         )
+    if correction.old == "bypass" and config.train.objective.name not in WITHOUT_RATIO:
+        for key in ("sequence_tis", "icepop"):
+            if getattr(correction, key):
+                yield Problem(
+                    f"train.correction.{key}",
+                    f"a weight for pi / mu, which with old: bypass {config.train.objective.name}'s own ratio is; masks"
+                    " (sequence_mask, geometric, veto) go with it",
+                )
+
+
+def _objective(config: Config) -> Iterator[Problem]:
+    objective, correction = config.train.objective, config.train.correction
+    if objective.ratio == "trial" and objective.name != "gspo":
+        yield Problem("train.objective.ratio", f"one ratio a trial belongs to gspo, not to {objective.name}")
+    elif objective.ratio == "trial" and objective.segment_weight == "equal":
+        yield Problem(
+            "train.objective.segment_weight", "one ratio a trial is over all its tokens alike; equal weighs them unlike"
+        )
+    if objective.flat_weight != ObjectiveSection().flat_weight and objective.flat != "weigh":
+        yield Problem("train.objective.flat_weight", f"belongs to flat: weigh, and flat is {objective.flat}")
+    if objective.name in WITHOUT_RATIO:
+        for key in ("clip_low", "clip_high"):
+            if getattr(objective, key):
+                yield Problem(f"train.objective.{key}", f"{objective.name} has no ratio to clip")
+        weighs = correction.token_tis or correction.sequence_tis or correction.icepop
+        if config.train.minibatches > 1 and not (correction.old == "bypass" and weighs):
+            yield Problem(
+                "train.minibatches",
+                f"{objective.name} has no ratio, so the second mini-batch would be trained on as if the first had not"
+                " moved the weights; train.correction.old: bypass weighs it by pi / mu",
+            )
 
 
 def _scale(config: Config) -> Iterator[Problem]:

@@ -1,7 +1,8 @@
 """The correction for what sampler and trainer disagree about: constant factors on the tokens' gradients.
 
 mu is the distribution the engine sampled from, pi_old the trainer's with the same weights, both at the sampling
-temperature. rho = pi_old / mu of a sampled token. A weight scales what a token pulls; a mask takes a whole segment out.
+temperature. rho = pi_old / mu of a sampled token, or pi / mu where pi_old is bypassed. A weight scales what a token
+pulls; a mask takes a whole segment out.
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ from lego.objective.losses import Mean
 
 
 def correct(
-    logp_old: Tensor, logp_engine: Tensor, mask: Tensor, section: CorrectionSection
+    logp_old: Tensor, logp_engine: Tensor, mask: Tensor, section: CorrectionSection, *, weighs: bool = True
 ) -> tuple[Tensor, dict[str, Mean]]:
     """The factor of every token: the weight that `section` asks for, 0 in the segments that its masks take out.
 
-    logp_old, logp_engine: [segments, tokens] float, nats.  mask: [segments, tokens] bool.
+    logp_old, logp_engine: [segments, tokens] float, nats.  mask: [segments, tokens] bool.  weighs: False leaves the
+    weight at 1, for a loss whose own ratio is pi / mu.
     Returns the factors [segments, tokens] (1 where the mask is False), no gradient through them, and the metrics
     correction/weight, correction/capped, correction/masked (over tokens) and correction/vetoed (over segments).
     Raises ObjectiveError where a bound makes no sense.
     """
     delta = torch.where(mask, (logp_old - logp_engine).detach(), torch.zeros_like(logp_old))
     rho = torch.exp(delta)
-    if section.token_tis:
+    if not weighs:
+        factor, capped = torch.ones_like(rho), torch.zeros_like(mask)
+    elif section.token_tis:
         factor, capped = token_tis(rho, section.token_tis)
     elif section.sequence_tis:
         factor, capped = sequence_tis(delta, section.sequence_tis)

@@ -75,7 +75,8 @@ def gspo(
     mask: [segments, tokens] bool, True on owned sampled ids.  advantage, weight: [segments] float.
     correction: [segments, tokens] float or None, a constant factor on each token's gradient (objective/correction.py).
     log_ratio: [segments] float or None, log s where it is not the segment's own: that of its whole trial.
-    Returns the loss to minimise (scalar) and metrics: ratio/mean, ratio/clipped (both over segments), ratio/k3.
+    Returns the loss to minimise (scalar) and metrics: ratio/mean, ratio/clipped (both over segments), ratio/k3, of
+    what has an advantage.
     Raises ObjectiveError if a segment owns no token or shapes disagree.
     Source: Zheng et al. 2025, arXiv:2507.18071, eq. 5-7, written as GSPO-token (eq. 13-14), which has the same value
     and gradient while `correction` is None; weights as in docs/objective.md.
@@ -87,7 +88,9 @@ def gspo(
     ratio = torch.exp(own if log_ratio is None else log_ratio.detach())
     per_token = ratio[:, None] * torch.exp(delta - delta.detach())
     loss = _clipped_sum(per_token, mask, tokens, advantage, weight, clip, correction)
-    return Objective(loss, _metrics(ratio, _binds(ratio, advantage, clip), delta.detach()[mask]))
+    pulls = advantage != 0
+    clipped = _binds(ratio, advantage, clip)[pulls]
+    return Objective(loss, _metrics(ratio[pulls], clipped, delta.detach()[_pulling(mask, advantage)]))
 
 
 def grpo(
@@ -107,9 +110,10 @@ def grpo(
     delta, tokens = _deltas(logp, logp_old, mask, advantage, weight, correction)
     ratio = torch.exp(delta)
     loss = _clipped_sum(ratio, mask, tokens, advantage, weight, clip, correction)
-    flat = ratio.detach()[mask]
-    signs = advantage[:, None].expand_as(mask)[mask]
-    return Objective(loss, _metrics(flat, _binds(flat, signs, clip), delta.detach()[mask]))
+    pulling = _pulling(mask, advantage)
+    flat = ratio.detach()[pulling]
+    signs = advantage[:, None].expand_as(mask)[pulling]
+    return Objective(loss, _metrics(flat, _binds(flat, signs, clip), delta.detach()[pulling]))
 
 
 def cispo(
@@ -131,8 +135,9 @@ def cispo(
     ratio = torch.exp(delta.detach())
     factor = ratio.clamp(1.0 - clip.low, 1.0 + clip.high)
     loss = _sum(_ascent(delta, logp) * factor, mask, tokens, advantage, weight, correction)
-    flat = ratio[mask]
-    return Objective(loss, _metrics(flat, flat != factor[mask], delta.detach()[mask]))
+    pulling = _pulling(mask, advantage)
+    flat = ratio[pulling]
+    return Objective(loss, _metrics(flat, flat != factor[pulling], delta.detach()[pulling]))
 
 
 def reinforce(
@@ -151,8 +156,9 @@ def reinforce(
     """
     delta, tokens = _deltas(logp, logp_old, mask, advantage, weight, correction)
     loss = _sum(_ascent(delta, logp), mask, tokens, advantage, weight, correction)
-    flat = torch.exp(delta.detach())[mask]
-    return Objective(loss, _metrics(flat, torch.zeros_like(flat), delta.detach()[mask]))
+    moved = delta.detach()[_pulling(mask, advantage)]
+    flat = torch.exp(moved)
+    return Objective(loss, _metrics(flat, torch.zeros_like(flat), moved))
 
 
 def reference_kl(logp: Tensor, logp_ref: Tensor, mask: Tensor, weight: Tensor) -> Objective:
@@ -254,6 +260,11 @@ def _sum(
 def _binds(ratio: Tensor, advantage: Tensor, clip: Clip) -> Tensor:
     """True where the clip takes the gradient away."""
     return ((advantage > 0) & (ratio > 1.0 + clip.high)) | ((advantage < 0) & (ratio < 1.0 - clip.low))
+
+
+def _pulling(mask: Tensor, advantage: Tensor) -> Tensor:
+    """[segments, tokens] bool: the owned tokens that have an advantage; of the others no ratio is of interest."""
+    return mask & (advantage != 0)[:, None]
 
 
 def _metrics(ratio: Tensor, clipped: Tensor, delta: Tensor) -> dict[str, Mean]:

@@ -23,6 +23,11 @@ class Recipe:
     weighting: Weighting
     clip: Clip
 
+    @property
+    def has_ratio(self) -> bool:
+        """Whether the loss has an importance ratio in it, which holds for samples of a policy that has moved since."""
+        return self.loss is not reinforce
+
 
 RECIPES: Mapping[str, Recipe] = {
     # Zheng et al. 2025, arXiv:2507.18071, section 5.1.

@@ -77,6 +77,7 @@ class Gradient:
         self.temperature = temperature
         self.longest = longest
         self.recipe = recipe(section.objective)
+        self._bypass = section.correction.old == "bypass"
 
     def accumulate(
         self,
@@ -91,7 +92,7 @@ class Gradient:
         segments: at least one with a gradient. recorded: log pi_old, where `score` took it before; segments without a
         gradient keep it, and are not run over again. reference: as in `Held`.
         """
-        old = [segment.logprobs for segment in segments] if self.section.correction.old == "bypass" else recorded
+        old = [segment.logprobs for segment in segments] if self._bypass else recorded
         everyone = pulls_alone(self.section.objective)
         tokens = sum(int(segment.mask.sum()) for segment in segments if everyone or segment.advantage)
         held = Held(old, reference, self._scales(segments), self._trial_ratios(segments, old), tokens)
@@ -109,7 +110,7 @@ class Gradient:
             if counts:
                 alone = sum(len(context(segments[i])) for i in batch.index)
                 run_over = batch.ids.numel() if batch.runs else alone
-                _add(metrics, {**measured, "step/shared": Mean(alone - run_over, alone)})
+                add_up(metrics, {**measured, "step/shared": Mean(alone - run_over, alone)})
                 _scatter(scored, segments, batch, logp)
             if on_progress:
                 on_progress(done, len(shares))
@@ -135,34 +136,46 @@ class Gradient:
         logp = scored.logp
         metrics: dict[str, Mean] = defaultdict(Mean)
         logp_old = logp.detach() if held.old is None else _gather(held.old, segments, batch).to(logp.device)
-        factor = None
-        if section.correction.old != "bypass":  # there the ratio already is pi / mu
-            factor, corrected = correct(logp_old, rows.logprobs, rows.mask, section.correction)
-            _add(metrics, corrected)
+        factor, _ = self._correct(logp.detach() if self._bypass else logp_old, rows.logprobs, rows.mask)
         weight = rows.weight * _of(held.scales, segments, batch).to(logp.device)
         if held.log_ratios is not None:
             own = _of(held.log_ratios, segments, batch).to(logp.device)
             result = gspo(logp, logp_old, rows.mask, rows.advantage, weight, self.recipe.clip, factor, own)
         else:
             result = self.recipe.loss(logp, logp_old, rows.mask, rows.advantage, weight, self.recipe.clip, factor)
-        _add(metrics, result.metrics)
+        add_up(metrics, result.metrics)
         loss = result.loss
         if held.reference is not None:
             near = reference_kl(logp, _gather(held.reference, segments, batch).to(logp.device), rows.mask, weight)
             loss = loss + section.objective.kl * near.loss
-            _add(metrics, near.metrics)
+            add_up(metrics, near.metrics)
         if scored.entropy is not None:
             wide = entropy_bonus(scored.entropy, rows.mask, weight)
             loss = loss + section.objective.entropy * wide.loss
-            _add(metrics, wide.metrics)
+            add_up(metrics, wide.metrics)
         if scored.balance is not None:
             # Each micro-batch counts by the tokens it trains.
             here = float(rows.mask.sum())
             loss = loss + section.moe.balance * scored.balance * (here / held.tokens)
-            _add(metrics, {"moe/balance": Mean(float(scored.balance.detach()) * here, here)})
-        surprise = Mean(-float(logp.detach()[rows.mask].sum()), float(rows.mask.sum()))
-        _add(metrics, {"step/loss": Mean(float(loss.detach()), 0.0), "step/surprise": surprise})
+            add_up(metrics, {"moe/balance": Mean(float(scored.balance.detach()) * here, here)})
+        add_up(metrics, {"step/loss": Mean(float(loss.detach()), 0.0)})
         return logp, loss, metrics
+
+    def corrections(self, segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> dict[str, Mean]:
+        """What train.correction makes of all these segments, those without a gradient too: correction/*.
+
+        scored: log pi_old of each, [n] nats; with pi_old bypassed, log pi.
+        """
+        metrics: dict[str, Mean] = defaultdict(Mean)
+        for segment, row in zip(segments, scored, strict=True):
+            owned, engine = (torch.from_numpy(values[segment.mask])[None] for values in (row, segment.logprobs))
+            add_up(metrics, self._correct(owned, engine, torch.ones_like(owned, dtype=torch.bool))[1])
+        return metrics
+
+    def _correct(self, logp_old: Tensor, logp_engine: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Mean]]:
+        # A ratio to mu already is what a weight would be.
+        weighs = not (self._bypass and self.recipe.has_ratio)
+        return correct(logp_old, logp_engine, mask, self.section.correction, weighs=weighs)
 
     def _scales(self, segments: Sequence[TrainSegment]) -> dict[int, float]:
         owned: Counter[int] = Counter()
@@ -216,7 +229,8 @@ def _of(values: Mapping[int, float], segments: Sequence[TrainSegment], batch: Ba
     return torch.tensor([values[segments[i].trial_id] for i in batch.index], dtype=torch.float32)
 
 
-def _add(into: dict[str, Mean], metrics: Mapping[str, Mean]) -> None:
+def add_up(into: dict[str, Mean], metrics: Mapping[str, Mean]) -> None:
+    """Add metrics to those gathered so far."""
     for name, mean in metrics.items():
         into[name] = into[name].plus(mean)
 

@@ -23,7 +23,7 @@ from lego.objective.proof import Proof, proof
 from lego.trainer.batch import TrainSegment, check, check_weights, coverage, split_trials
 from lego.trainer.checkpoint import NOTES_FILE, OPTIMIZER_FILE, copy_companions, write_whole
 from lego.trainer.gate import refusal
-from lego.trainer.gradient import Gradient, Progress, pulls_alone, score
+from lego.trainer.gradient import Gradient, Progress, add_up, pulls_alone, score
 from lego.trainer.lora import new_optimizer
 from lego.trainer.optimizer import Optimizer
 from lego.trainer.policy import Policy, memory_advice
@@ -200,8 +200,10 @@ class Trainer:
         gathered: dict[str, Mean] = defaultdict(Mean)
         updates = 0
         for which, (part, recorded, held) in enumerate(zip(parts, old, reference, strict=True)):
-            if not self.learns(part):
-                continue  # AdamW would move the weights by its momentum alone
+            if not self.learns(part):  # AdamW would move the weights by its momentum alone
+                assert recorded is not None, "of one part only, the step was refused"
+                add_up(gathered, self.gradient.corrections(part, recorded))
+                continue
             self.optimizer.forget()
             scored, metrics = self.gradient.accumulate(part, recorded, held, on_progress)
             if recorded is None:
@@ -220,9 +222,9 @@ class Trainer:
                 return StepReport(verdict.metrics, "the gradient is not finite", verdict.worst)
             self.optimizer.step()
             updates += 1
-            for name, mean in (metrics | {"step/grad_norm": Mean(norm, 1), "step/lr": Mean(lr, 1)}).items():
-                gathered[name] = gathered[name].plus(mean)
-        values = {name: mean.value for name, mean in gathered.items()} | {"step/updates": float(updates)}
+            add_up(gathered, metrics | self.gradient.corrections(part, scored))
+            add_up(gathered, {"step/grad_norm": Mean(norm, 1), "step/lr": Mean(lr, 1)})
+        values = {name: mean.value for name, mean in gathered.items() if mean.n} | {"step/updates": float(updates)}
         return StepReport(verdict.metrics | values, None, verdict.worst)
 
     def _score_reference(self, segments: Sequence[TrainSegment]) -> list[FloatArray] | None:
@@ -240,7 +242,7 @@ class Trainer:
         if not np.isfinite(train).all():
             return StepReport({}, f"{int((~np.isfinite(train)).sum())} log-probs of the trainer are not finite", worst)
         numbers: Proof = proof(train, engine, [int(segment.mask.sum()) for segment in segments])
-        metrics = numbers.metrics()
+        metrics = numbers.metrics() | {"step/surprise": -float(train.mean(dtype=np.float64))}
         if self.policy.routers:
             metrics["moe/coverage"] = coverage(segments)
         return StepReport(metrics, refusal(numbers, self.section.gate) or None, worst)

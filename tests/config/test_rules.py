@@ -116,6 +116,43 @@ def test_held_out_tasks_are_not_trained_on(tmp_path, monkeypatch):
     assert "tasks.eval[0]" in broken(config)
 
 
+BYPASS = ["correction.old=bypass", "correction.token_tis=0"]
+
+
+@pytest.mark.parametrize(
+    ("key", "overrides"),
+    [
+        ("train.correction.icepop", [*BYPASS, "correction.icepop=[0.5,5]"]),
+        ("train.correction.sequence_tis", [*BYPASS, "correction.sequence_tis=2"]),
+        ("train.minibatches", ["objective.name=rloo", "minibatches=4"]),
+        ("train.minibatches", [*BYPASS, "objective.name=rloo", "minibatches=4"]),
+        ("train.objective.clip_high", ["objective.name=reinforce", "objective.clip_high=0.5"]),
+        ("train.objective.clip_low", ["objective.name=rloo", "objective.clip_low=0.5"]),
+        ("train.objective.segment_weight", ["objective.ratio=trial", "objective.segment_weight=equal"]),
+        ("train.objective.flat_weight", ["objective.flat_weight=0.1"]),
+    ],
+)  # fmt: skip
+def test_settings_that_would_mean_nothing_are_refused(tmp_path, key, overrides):
+    path = tmp_path / "a.yaml"
+    path.write_text("run: {name: a}\npolicy: {model: m}\n")
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        load(path, [f"train.{override}" for override in overrides])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["correction.old=bypass", "correction.geometric=[0.99,1.01]", "correction.veto=1e-4"],
+        ["correction.old=bypass", "objective.name=rloo", "minibatches=4"],
+        ["objective.flat=weigh", "objective.flat_weight=0.1"],
+    ],
+)
+def test_and_those_that_mean_something_are_not(tmp_path, overrides):
+    path = tmp_path / "a.yaml"
+    path.write_text("run: {name: a}\npolicy: {model: m}\n")
+    load(path, [f"train.{override}" for override in overrides])
+
+
 def test_a_scripted_run_needs_no_group():
     config = fine()
     config.engine.kind = "scripted"

@@ -1,6 +1,7 @@
 """The corrections against loops written from their definitions."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,6 +73,26 @@ def test_factors_are_those_of_the_definition(name, seed):
     assert metrics["correction/vetoed"].total == vetoed
     assert metrics["correction/masked"].total == (wanted[mask] == 0).sum()
     assert metrics["correction/weight"].value == pytest.approx(wanted[mask].mean())
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_masks_hold_where_nothing_is_weighed(name, seed):
+    """As beside a loss whose own ratio is to mu: every factor is 1, or 0 in a segment that is left out."""
+    section = CorrectionSection(**CASES[name])
+    rng = np.random.default_rng(seed)
+    engine = -rng.exponential(1.0, (5, 6))
+    old = engine + rng.normal(0, 0.25, engine.shape)
+    mask = rng.random(engine.shape) < 0.7
+    mask[:, 0] = True
+    alone = replace(section, token_tis=0.0, sequence_tis=0.0, icepop=[])
+    wanted, _, vetoed = reference(alone, old, engine, mask)
+    factor, metrics = correct(*map(torch.from_numpy, (old, engine, mask)), section, weighs=False)
+    np.testing.assert_array_equal(factor.numpy(), wanted)
+    assert set(factor.unique().tolist()) <= {0.0, 1.0}
+    assert metrics["correction/capped"].total == 0
+    assert metrics["correction/vetoed"].total == vetoed
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -156,7 +156,67 @@ def test_bypass_takes_the_engines_log_probs_as_old(tiny_policy, segments):
     trainer = Trainer(tiny_policy, section(correction=CorrectionSection(old="bypass")))
     report = trainer.step(off)
     assert report.metrics["ratio/mean"] == pytest.approx(np.exp(1e-4), abs=1e-6)
-    assert "correction/capped" not in report.metrics
+    assert report.metrics["correction/weight"] == 1.0
+
+
+WIDE = GateSection(mean_logp_gap=99.0, k3=1e9, min_correlation=-1.0)
+
+
+def shifted(segments, by):
+    return [replace(s, logprobs=np.where(s.mask, s.logprobs - by, 0).astype(np.float32)) for s in segments]
+
+
+@pytest.mark.parametrize("name", ["gspo", "grpo", "reinforce"])
+@pytest.mark.parametrize("mask", [{"veto": 0.5}, {"geometric": [0.9, 1.1]}, {"sequence_mask": 3.0}])
+def test_bypass_keeps_the_masks(tiny_policy, segments, name, mask):
+    """Half of the trials are 3 nats off: what is left is the step on the others."""
+    far = shifted(segments, -3.0 if "veto" in mask else 3.0)
+    given = [*segments[:2], *far[2:]]
+    norms = []
+    for half in (given, [replace(s, advantage=0.0) if s.trial_id > 101 else s for s in segments]):
+        how = section(gate=WIDE, correction=CorrectionSection(old="bypass", **mask), objective=ObjectiveSection(name))
+        report = Trainer(tiny_policy, how).step(half)
+        norms.append(report.metrics["step/grad_norm"])
+        assert report.metrics["correction/masked"] == (0.5 if half is given else 0.0)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "pull"), [("reinforce", 1.5), ("grpo", np.exp(0.7))])
+def test_bypass_corrects_once(tiny_policy, segments, name, pull):
+    """mu is 0.7 nats off: grpo's ratio tells, and reinforce, which has none, weighs by min(pi / mu, 1.5)."""
+    objective = ObjectiveSection(name, clip_high=9.0 * (name == "grpo"), clip_low=1.0 * (name == "grpo"))
+    how = section(gate=WIDE, correction=CorrectionSection(old="bypass", token_tis=1.5), objective=objective)
+    on, off = (Trainer(tiny_policy, how).step(given) for given in (segments, shifted(segments, 0.7)))
+    assert off.metrics["step/grad_norm"] == pytest.approx(pull * on.metrics["step/grad_norm"], rel=1e-3)
+
+
+def test_reinforce_with_bypass_weighs_what_the_first_mini_batch_moved(tiny_policy, segments):
+    how = section(gate=WIDE, minibatches=2, correction=CorrectionSection(old="bypass", token_tis=9.0))
+    how.objective.name = "reinforce"
+    report = Trainer(tiny_policy, how).step(segments)
+    assert report.metrics["step/updates"] == 2
+    assert report.metrics["correction/weight"] != pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.1])
+def test_what_a_step_reports_is_of_the_same_tokens_however_many_groups_are_flat(tiny_policy, segments, kl):
+    """The first half's groups go flat: surprise and correction stay those of all sampled tokens, and the ratio's
+    numbers are of what has an advantage, held near a reference or not."""
+    off = [*shifted(segments[:2], 1.0), *segments[2:]]
+    flat = [*(replace(s, advantage=0.0) for s in off[:2]), *off[2:]]
+    reports = []
+    for minibatches in (1, 2):
+        for given in (off, flat):
+            how = section(gate=WIDE, minibatches=minibatches, objective=ObjectiveSection("grpo", kl=kl))
+            how.optimizer.lr = 1e-30
+            reports.append(Trainer(tiny_policy, how, reference_dir=tiny_policy).step(given).metrics)
+    scored = Trainer(tiny_policy, section()).score(segments)
+    tokens = np.concatenate([row[s.mask] for row, s in zip(scored, segments, strict=True)])
+    for metrics in reports:
+        assert metrics["step/surprise"] == pytest.approx(-tokens.mean(), rel=1e-5)
+        assert metrics["correction/weight"] == pytest.approx(1.5, rel=1e-4)
+        assert metrics["correction/capped"] == 0.5
+        assert metrics["ratio/mean"] == 1.0
 
 
 def test_mini_batches_step_on_moved_weights(tiny_policy, segments):
