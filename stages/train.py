@@ -16,16 +16,18 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.option("--give-up", is_flag=True, help="Close the open round, whose step was refused, without a step.")
 @config_options
-def command(loaded: Loaded, as_json: bool) -> None:
+def command(loaded: Loaded, as_json: bool, give_up: bool) -> None:
     """Train on the open round, once its trials are run and verified, and close it.
 
-    Refuses (exit code 4) when the trainer cannot reproduce the log-probs of the rollouts.
+    Refuses (exit code 4) when the trainer cannot reproduce the log-probs of the rollouts. The round stays open then:
+    the same command takes the step again, with a wider train.gate for instance.
     """
-    uvloop.run(_train(loaded, as_json))
+    uvloop.run(_train(loaded, as_json, give_up))
 
 
-async def _train(loaded: Loaded, as_json: bool) -> None:
+async def _train(loaded: Loaded, as_json: bool, give_up: bool) -> None:
     from lego.rollout.refill import shortage
     from lego.rollout.run import open_run
     from lego.rollout.scheduler import leases_renewed
@@ -40,14 +42,19 @@ async def _train(loaded: Loaded, as_json: bool) -> None:
         raise TrainerError(
             "no round is open: there is nothing to train on", hint="lego rollout begins one", fault="user"
         )
-    if lacking := shortage(run, round_):
+    if give_up:
+        from lego.trainer import advance
+
+        outcome = advance.give_up(run.store, round_, run.config)
+    elif lacking := shortage(run, round_):
         raise TrainerError(
             f"round {round_.ordinal} is to be refilled: {lacking}",
             hint="lego rollout adds other tasks; or train on what there is, with rollout.refill=0",
             fault="user",
         )
-    async with leases_renewed(run.store):
-        outcome = await train_with_progress(run, round_)
+    else:
+        async with leases_renewed(run.store):
+            outcome = await train_with_progress(run, round_)
     if as_json:
         print_json(asdict(outcome))
     else:

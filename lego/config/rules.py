@@ -92,7 +92,7 @@ BOUNDS: dict[str, _Bound] = {
     "train.moe.balance": _NOT_NEGATIVE,
     "train.lora.rank": _NOT_NEGATIVE,
     "train.lora.alpha": _POSITIVE,
-    "train.gate.mean_logp_gap": _POSITIVE,
+    "train.gate.mean_logp_gap": _NOT_NEGATIVE,
     "train.gate.k3": _POSITIVE,
     "train.gate.min_correlation": (lambda value: -1 <= value <= 1, "must be between -1 and 1"),
     "train.micro_batch_tokens": _AT_LEAST_ONE,

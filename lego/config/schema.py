@@ -192,7 +192,9 @@ class LoraSection:
 
 @dataclass
 class GateSection:
-    mean_logp_gap: float = tunable(1e-3, "refuse a step when mean |log p_train - log p_engine| exceeds this")
+    mean_logp_gap: float = tunable(
+        0.0, "refuse a step when mean |log p_train - log p_engine| exceeds this (0 = 1e-3, in bfloat16 0.05)"
+    )
     k3: float = tunable(1e-2, "refuse a step when the k3 estimate of KL exceeds this")
     min_correlation: float = tunable(0.99, "refuse a step when the probabilities correlate less than this")
 

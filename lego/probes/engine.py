@@ -11,6 +11,7 @@ from lego.engine.open import open_engine
 from lego.errors import LegoError
 from lego.probes.finding import Finding
 from lego.rollout.run import Run
+from lego.trainer.gate import gap_bound
 from lego.trajectory.messages import Message
 from lego.trajectory.render import open_rendering
 from lego.trajectory.tokenizer import load_tokenizer
@@ -45,7 +46,7 @@ async def probe(run: Run) -> AsyncIterator[Finding]:
         whole = np.concatenate([prompt, np.asarray(ids, dtype=np.int32)])
         scored = await engine.score(whole, len(prompt), run.config.rollout.temperature)
         gap = float(np.abs(scored - np.asarray(logprobs, dtype=np.float32)).max())
-        bound = run.config.train.gate.mean_logp_gap
+        bound = gap_bound(run.config.train.gate, run.config.engine.dtype)
         text = (
             f"{run.config.engine.kind} sampled {len(ids)} tokens; sampling and scoring differ by {gap:.1e} nats at most"
         )

@@ -27,16 +27,20 @@ class SampleRow:
 
 
 def begin_step(store: Store, *, round_id: int, kind: str, policy_from: int, samples: Sequence[SampleRow]) -> int:
-    """Open the step of a round and commit its samples; a step left open by a dead worker is taken over.
+    """Open the step of a round and commit its samples; one left open by a dead worker is taken over, and a refused one
+    taken again.
 
     Returns the step's number. Raises StoreError if a live worker is at it.
     """
     with store.write():
-        row = store.row("SELECT * FROM train_steps WHERE round_id = ?", (round_id,))
-        if row and row["status"] != "open":
+        row = step_of_round(store, round_id)
+        if row and row["status"] not in ("open", "refused"):
             raise StoreError(f"this round was already trained on (step {row['step']})", fault="user")
+        if not store.value("SELECT count(*) FROM rounds WHERE id = ? AND status = 'open'", (round_id,)):
+            raise StoreError("this round is no longer open", fault="user")
         if (
             row
+            and row["status"] == "open"
             and row["lease_owner"] != store.owner
             and row["lease_until"] >= now()
             and not is_dead(row["lease_owner"])
@@ -46,7 +50,8 @@ def begin_step(store: Store, *, round_id: int, kind: str, policy_from: int, samp
             step = int(row["step"])
             store.execute("DELETE FROM samples WHERE step = ?", (step,))
             store.execute(
-                "UPDATE train_steps SET policy_from = ?, lease_owner = ?, lease_until = ? WHERE step = ?",
+                "UPDATE train_steps SET status = 'open', reason = '', policy_from = ?, lease_owner = ?, lease_until = ?"
+                " WHERE step = ?",
                 (policy_from, store.owner, now() + store.lease, step),
             )
         else:
@@ -79,7 +84,8 @@ def end_step(
     metrics: Mapping[str, float],
     worst: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Close the step; call it inside the transaction that adds the policy and closes the round."""
+    """Close the step, or (status refused) put it down until it is taken again; call it inside the transaction that adds
+    the policy and closes the round."""
     changed = store.execute(
         "UPDATE train_steps SET status = ?, reason = ?, policy_to = ?, metrics = ?, worst = ?, closed_at = ?,"
         " lease_owner = NULL, lease_until = NULL WHERE step = ? AND lease_owner = ? AND status = 'open'",
@@ -106,6 +112,11 @@ def gap_words(gap: Mapping[str, Any]) -> str:
         f"trial {gap['trial_id']} token {gap['token']}{text} at {gap['position']}: "
         f"log p {train} in training, {gap['logp_engine']:.4f} when sampled"
     )
+
+
+def step_of_round(store: Store, round_id: int) -> Row | None:
+    """The round's step, its metrics and worst tokens as text, or None."""
+    return store.row("SELECT * FROM train_steps WHERE round_id = ?", (round_id,))
 
 
 def samples_of_trial(store: Store, trial_id: int) -> list[Row]:

@@ -48,8 +48,9 @@ class Outcome:
 async def train_round(store: Store, round_: Round, config: Config, folder: Path, on_progress: OnProgress) -> Outcome:
     """Train on a finished, verified round and close it. `folder` is where policies are kept.
 
-    A round without an advantage is proven all the same, and closes as skipped. Raises GateError when the proof gate
-    refuses (the round closes as refused, the weights stay), TrainerError when the round is not complete.
+    A round without an advantage is proven all the same, and closes as skipped. Raises GateError when the step is
+    refused (the weights stay, and the round stays open with all its data: the step can be taken again), TrainerError
+    when the round is not complete.
     """
     current = catalogue.policy(store)
     assert current is not None, "a round cannot exist before a policy"
@@ -66,9 +67,11 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
     metrics = {**report.metrics, **assembly.metrics()}
     worst = _spelt(report.worst, current)
     if report.refused:
-        outcome = _close(store, round_, config, Outcome(step, "refused", report.refused, None, metrics, worst))
+        _put_down(store, round_, step, report.refused, metrics, worst)
         raise GateError(
-            f"step {outcome.step} refused: {outcome.reason}", hint="lego status shows the tokens that differ most"
+            f"step {step} refused: {report.refused}",
+            hint="lego status shows the tokens that differ most. Round and weights are as they were: once the cause is"
+            " removed or train.gate widened, lego train takes the step again; lego train --give-up closes the round",
         )
     if not learns:
         reason = "no trial has an advantage: nothing to learn from"
@@ -78,6 +81,22 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
     note = new_optimizer(Path(current.path), config.train.lora)
     outcome = Outcome(step, "done", "", None, metrics, worst, note)
     return _close(store, round_, config, outcome, current, target, "train")
+
+
+def give_up(store: Store, round_: Round, config: Config) -> Outcome:
+    """Close a round whose step was refused, without a step. Raises TrainerError where none was refused."""
+    row = training.step_of_round(store, round_.id)
+    if row is None or row["status"] != "refused":
+        raise TrainerError(
+            f"no step of round {round_.ordinal} was refused: there is nothing to give up",
+            hint="lego train takes its step",
+            fault="user",
+        )
+    with store.write():
+        _close_round(store, round_, config, f"given up: {row['reason']}")
+        meta.event(store, "train", f"round {round_.ordinal} was given up")
+    routing.drop(store, round_.id)
+    return Outcome(row["step"], "given up", row["reason"], None, {})
 
 
 async def teach_round(
@@ -190,6 +209,22 @@ def _close(
     if policy:
         _retain(store, config)
     return replace(outcome, policy=policy)
+
+
+def _close_round(store: Store, round_: Round, config: Config, reason: str) -> None:
+    """Call it inside the transaction of what closes it."""
+    rounds.close_round(store, round_.id, reason)
+    if config.retention.tokens == "drop":
+        calls.drop_tokens(store, round_.id)
+
+
+def _put_down(
+    store: Store, round_: Round, step: int, reason: str, metrics: Mapping[str, float], worst: list[dict[str, Any]]
+) -> None:
+    """A refused step, until it is taken again or given up."""
+    with store.write():
+        training.end_step(store, step, status="refused", reason=reason, policy_to=None, metrics=metrics, worst=worst)
+        meta.event(store, "train", f"step {step}, of round {round_.ordinal}, was refused: {reason}")
 
 
 def _retain(store: Store, config: Config) -> None:

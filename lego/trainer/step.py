@@ -117,6 +117,7 @@ class Trainer:
         self.section = section
         self.temperature = temperature
         self.seed = seed
+        self.dtype = dtype
         reference = Path(reference_dir) if reference_dir else None
         self.policy, self._reference, self.optimizer = backend(self.folder, reference, section, dtype, device, seed)
         if section.moe.balance and self.policy.routers.strange:
@@ -245,7 +246,7 @@ class Trainer:
         metrics = numbers.metrics() | {"step/surprise": -float(train.mean(dtype=np.float64))}
         if self.policy.routers:
             metrics["moe/coverage"] = coverage(segments)
-        return StepReport(metrics, refusal(numbers, self.section.gate) or None, worst)
+        return StepReport(metrics, refusal(numbers, self.section.gate, self.dtype) or None, worst)
 
     def save(self, target: Path | str, *, notes: Mapping[str, Any] | None = None, optimizer: bool = True) -> None:
         """Write the policy as a Hugging Face folder, tokenizer included, whole or not at all (fsync, rename).

@@ -16,14 +16,14 @@ def noisy(spread, noise, seed=0):
 
 
 def test_close_enough_passes():
-    assert refusal(noisy(0.2, 1e-4), GATE) == ""
+    assert refusal(noisy(0.2, 1e-4), GATE, "float32") == ""
 
 
 def test_each_bound_is_named():
     good = noisy(0.2, 1e-4)
-    assert "mean_logp_gap" in refusal(replace(good, mean_gap=0.02), GATE)
-    assert "train.gate.k3" in refusal(replace(good, k3=2e-3), GATE)
-    assert "min_correlation" in refusal(replace(good, correlation=0.98), GATE)
+    assert "mean_logp_gap" in refusal(replace(good, mean_gap=0.02), GATE, "float32")
+    assert "train.gate.k3" in refusal(replace(good, k3=2e-3), GATE, "float32")
+    assert "min_correlation" in refusal(replace(good, correlation=0.98), GATE, "float32")
 
 
 def test_the_wrong_temperature_is_refused():
@@ -34,10 +34,10 @@ def test_the_wrong_temperature_is_refused():
         scaled = logits / temperature
         return (scaled - np.log(np.exp(scaled).sum(1, keepdims=True)))[:, 0]
 
-    assert refusal(proof(logp(1.0), logp(0.9), [500]), GATE)
+    assert refusal(proof(logp(1.0), logp(0.9), [500]), GATE, "float32")
 
 
 def test_correlation_is_not_asked_of_a_policy_that_is_certain():
     sure = noisy(1e-3, 1e-3)
     assert sure.correlation < 0.9
-    assert refusal(sure, GATE) == ""
+    assert refusal(sure, GATE, "float32") == ""
