@@ -57,6 +57,10 @@ class SandboxError(LegoError):
     boundary = "sandbox"
 
 
+class Unfit(SandboxError):
+    """What lies in a container keeps files from being laid or a command from being started in it."""
+
+
 class HarnessError(LegoError):
     boundary = "harness"
 

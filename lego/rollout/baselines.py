@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from lego.errors import LegoError
 from lego.rollout.site import Workshop
-from lego.rollout.verification import verify_candidate
+from lego.rollout.verification import failed, verify_candidate
 from lego.rundb import catalogue
 from lego.tasks.task import Task
 from lego.together import together
@@ -80,9 +79,8 @@ def _as_it_should(kind: str, verdict: Verdict) -> bool:
 async def _baseline(workshop: Workshop, task: Task, kind: Literal["empty", "gold"]) -> Verdict:
     try:
         verdict = await verify_candidate(Nothing() if kind == "empty" else Oracle(), task, workshop)
-    except LegoError as error:
-        detail: dict[str, Any] = {"reason": str(error), "fault": error.fault}
-        verdict = Verdict("error", None, detail)
+    except Exception as error:
+        verdict = failed(workshop.run, f"the oracle check ({kind}) of {task.id}", error)
     catalogue.record_baseline(
         workshop.run.store, task_id=task.id, kind=kind, reward=verdict.reward, outcome=verdict.outcome,
         detail=verdict.detail, log=verdict.log, seconds=verdict.seconds,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lego.errors import SandboxError, VerifierError
+from lego.errors import SandboxError, Unfit, VerifierError
 from lego.sandbox.ending import Ending, refuse_unhealthy
 from lego.sandbox.submission import Submission
 from lego.tasks.task import Task
@@ -40,7 +40,13 @@ async def walk(
     left: list[Submission] = []
     told: list[dict[str, Any]] = []
     for step in task.steps:
-        ending = await run(step.task)
+        try:
+            ending = await run(step.task)
+        except Unfit as error:
+            if not left:
+                raise
+            told.append({"step": step.name, "ending": f"not begun: {error.message}", "rc": None, "seconds": 0.0})
+            break
         if ending.reason == "lost":
             raise SandboxError(f"the container vanished in step {step.name}")
         if not left:

@@ -11,12 +11,13 @@ from typing import Any
 
 from lego.clock import TrialClock
 from lego.engine.scripted import ScriptedEngine
-from lego.errors import EngineError, HarnessError, LeaseLost, LegoError, SandboxError
+from lego.errors import EngineError, HarnessError, LeaseLost, SandboxError
 from lego.harness.launch import MOUNT, LaunchValues, render
 from lego.harness.spec import HarnessSpec
 from lego.proxy.records import FinishedCall
 from lego.proxy.rules import CallRules
 from lego.proxy.session import Caps, Session, SessionSpec
+from lego.rollout.blame import blame
 from lego.rollout.site import Site
 from lego.rollout.steps import Walked, walk
 from lego.rollout.verification import bench_of
@@ -108,7 +109,7 @@ async def _hand_in(site: Site, task: Task, one: Task, box: Box) -> Submission:
 
 @asynccontextmanager
 async def attempt(trial: Trial, site: Site) -> AsyncIterator[None]:
-    """Turns what the attempt raises into its row: an error's own fault; a cancelled attempt goes back to the queue."""
+    """Turns whatever the attempt raises into its row; a cancelled attempt goes back to the queue."""
     store = site.run.store
     try:
         yield
@@ -117,9 +118,9 @@ async def attempt(trial: Trial, site: Site) -> AsyncIterator[None]:
     except asyncio.CancelledError:
         trials.release(store, trial)
         raise
-    except LegoError as error:
-        reason = f"{error}" + (f" ({error.hint})" if error.hint else "")
-        trials.fail(store, trial, error.fault, reason, site.run.config.rollout.max_attempts)
+    except Exception as error:
+        fault, reason = blame(site.run, f"trial {trial.id} of {trial.task_id}", error)
+        trials.fail(store, trial, fault, reason, site.run.config.rollout.max_attempts)
 
 
 def _session_spec(trial: Trial, site: Site, spec: HarnessSpec, clock: TrialClock, sealed: Seal) -> SessionSpec:

@@ -6,8 +6,9 @@ import asyncio
 import json
 from dataclasses import replace
 
-from lego.errors import LegoError
+from lego.errors import LeaseLost
 from lego.images import recipes
+from lego.rollout.blame import blame
 from lego.rollout.run import Run
 from lego.rollout.site import Workshop, limits_of
 from lego.rundb import calls, catalogue, rounds, verdicts
@@ -30,17 +31,25 @@ Candidate = Submission | Oracle | Nothing
 async def verify_trial(row: Row, workshop: Workshop) -> None:
     """Grade the trial's submission in a fresh container and append the verdict.
 
-    A verifier fault becomes an `error` verdict without a reward; the stored submission is verified again later.
+    Whatever the verifier raises becomes an `error` verdict without a reward; the stored submission is verified again
+    later.
     """
-    run = workshop.run
     try:
-        verdict = await verify_submission(row, workshop)
-    except asyncio.CancelledError:
-        verdicts.release(run.store, row["id"])
+        record_verdict(row["id"], await verify_submission(row, workshop), workshop, leased=True)
+    except LeaseLost:
         raise
-    except LegoError as error:
-        verdict = Verdict("error", None, {"reason": str(error), "fault": error.fault})
-    record_verdict(row["id"], verdict, workshop, leased=True)
+    except asyncio.CancelledError:
+        verdicts.release(workshop.run.store, row["id"])
+        raise
+    except Exception as error:
+        what = f"the verification of trial {row['id']} of {row['task_id']}"
+        record_verdict(row["id"], failed(workshop.run, what, error), workshop, leased=True)
+
+
+def failed(run: Run, what: str, error: Exception) -> Verdict:
+    """The verdict where verification itself came to no end: `error`, without a reward."""
+    fault, reason = blame(run, what, error)
+    return Verdict("error", None, {"reason": reason, "fault": fault})
 
 
 async def verify_submission(row: Row, workshop: Workshop) -> Verdict:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lego.clock import TrialClock
-from lego.errors import SandboxError
+from lego.errors import SandboxError, Unfit
 from lego.sandbox import reaper, relay
 from lego.sandbox.cgroup import Cgroup
 from lego.sandbox.control import start, state
@@ -29,9 +29,9 @@ from lego.sandbox.files import perform_in
 from lego.sandbox.health import Gate, gates
 from lego.sandbox.layers import Changes, ChangesJob, Entry
 from lego.sandbox.logs import LogTail, OnOutput
-from lego.sandbox.podman import Podman
+from lego.sandbox.podman import Podman, Refused
 from lego.sandbox.probe import MAP_START
-from lego.sandbox.rootfs import Carried, Job, LayJob, ReadJob, TreeJob
+from lego.sandbox.rootfs import UNFIT, Carried, Job, LayJob, ReadJob, TreeJob
 from lego.sandbox.seal import lent_folder
 from lego.sandbox.watch import State, disk_use, exit_watch, note_group, settled, told_by_podman
 from lego.tasks.task import File, Stage
@@ -100,7 +100,8 @@ class Box:
         the disk limit is passed. `on_output` gets output as it comes. Output beyond `output_limit` bytes a stream
         loses its middle. `stage`: what has to go well before `argv` begins. A box runs once, unless it is made for
         several commands.
-        Raises SandboxError where podman fails; what the command does is never an error.
+        Raises SandboxError where podman fails, Unfit where what an earlier command left, or what was laid, is why it
+        cannot begin; what the command does is never an error.
         """
         if self._creating is not None and not (self._relay and self.ended):
             raise SandboxError("a box runs one command; open another box for another")
@@ -110,8 +111,12 @@ class Box:
             command = gate.argv(command)
         begin = self._start if self._relay is None else self._start_next
         started = asyncio.ensure_future(self.podman.call(begin, command, env or {}, user, stdin))
-        self._creating, self.ended = started, False
-        await asyncio.shield(started)
+        again, self._creating, self.ended = self.ended, started, False
+        try:
+            await asyncio.shield(started)
+        except Unfit:
+            self.ended = again
+            raise
         if clock is not None:
             clock.restart()
         try:
@@ -189,7 +194,17 @@ class Box:
         if not self.podman.capabilities.rootless and not os.path.ismount(self._merged):
             self.podman.request("post", f"/containers/{self._id}/mount")
         self._lay_all(self.spec.user if user is None else user)
-        start(self.podman, self._id, self._exit_file(), again=True)
+        try:
+            start(self.podman, self._id, self._exit_file(), again=True)
+        except Refused as error:
+            # What ran before may have left something in which nothing starts, as by exchanging a folder that podman
+            # mounts into. Only where a fresh container starts in between, and this one still does not, is it that.
+            if not self._fresh_one_starts():
+                raise
+            try:
+                start(self.podman, self._id, self._exit_file(), again=True)
+            except Refused:
+                raise Unfit(f"nothing starts in what is left of container {self.name}: {error.message}") from error
 
     def _create(
         self, argv: list[str], env: Mapping[str, str], user: str | None, stdin: bytes, terminal: bool = False
@@ -218,6 +233,17 @@ class Box:
             podman.request("post", f"/containers/{self._id}/mount")
         self._lay_all(user)
 
+    def _fresh_one_starts(self) -> bool:
+        """Whether a container of the same making can be started now."""
+        other = Box(self.podman, self.spec, self._relay)
+        try:
+            other._start(["/bin/true"], {}, None, b"")
+        except SandboxError:
+            return False
+        finally:
+            reaper.remove(self.podman, other.name)
+        return True
+
     def _lay_all(self, user: str) -> None:
         """Lay what was gathered since the last time."""
         image = self.podman.image(self.spec.image)
@@ -228,7 +254,8 @@ class Box:
         try:
             perform_in(self.podman, self._id, job)
         except OSError as error:
-            raise SandboxError(f"files cannot be laid into {self.spec.image}: {error}") from error
+            kind = Unfit if error.errno in UNFIT else SandboxError
+            raise kind(f"files cannot be laid into {self.spec.image}: {error}") from error
         self._entries, self._emptied = [], []
 
     def _gates(self, stage: Stage | None) -> list[Gate]:

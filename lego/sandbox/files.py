@@ -18,4 +18,7 @@ def perform_in(podman: Podman, container: str, job: Job) -> object:
     script = 'podman mount "$1" > /dev/null && exec "$2" -c "from lego.sandbox.rootfs import main; main()"'
     env = {**podman.env, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = run_podman(env, ["unshare", "sh", "-c", script, "sh", container, sys.executable], input=pickle.dumps(job))
-    return pickle.loads(done.stdout)
+    found = pickle.loads(done.stdout)
+    if isinstance(found, OSError):
+        raise found
+    return found

@@ -17,6 +17,9 @@ from typing import Literal
 Kind = Literal["file", "link", "dir", "deleted", "special"]
 _OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 _REDIRECT = ("trusted.overlay.redirect", "user.overlay.redirect")
+_DEEPEST, _LONGEST = 64, 2048
+"""Folders above a path, and bytes of it. Far more than any project has, and far less than what the host can name and
+walk: an agent may nest folders without end."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,13 @@ class ChangesJob:
 
 @dataclass
 class Changes:
-    """`originals`: the image's files and links that are others now, or gone, by path; too large ones are left out."""
+    """`originals`: the image's files and links that are others now, or gone, by path; too large ones are left out.
+    `too_deep`: paths with more than 64 folders above them, or of more than 2048 bytes; nothing below them was looked
+    at."""
 
     entries: list[Entry] = field(default_factory=list)
     oversize: list[str] = field(default_factory=list)
+    too_deep: list[str] = field(default_factory=list)
     originals: dict[str, Entry] = field(default_factory=dict)
 
 
@@ -91,6 +97,9 @@ def _visit(
 ) -> None:
     """`whole`: the upper folder above hides the image's; what is there now is all there is."""
     if path in job.skip:
+        return
+    if path.count("/") > _DEEPEST or len(os.fsencode(path)) > _LONGEST:
+        found.too_deep.append(path)
         return
     info = os.lstat(merged if whole else upper)
     if not whole and _is_whiteout(info):

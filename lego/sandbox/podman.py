@@ -41,6 +41,10 @@ class ServiceLost(SandboxError):
     """The line to podman's service broke before it had answered."""
 
 
+class Refused(SandboxError):
+    """Podman's service answered that it will not, or cannot."""
+
+
 @dataclass(frozen=True)
 class PodmanSettings:
     """`store` None means the default store. `runtime` is auto, a name or a path. `disk_reserve`: free bytes below
@@ -175,7 +179,8 @@ class Podman:
         """One libpod REST request; the service is restarted if it died. Returns the response.
 
         `allow` lists statuses of 400 and above that are the caller's to judge. Raises ServiceLost where the line breaks
-        `tries` times (what was asked for may have been done), and SandboxError otherwise.
+        `tries` times (what was asked for may have been done), Refused where the service says no, and SandboxError
+        otherwise.
         """
         import requests
 
@@ -192,7 +197,7 @@ class Podman:
                     raise ServiceLost(f"the podman service does not answer ({method} {path}): {cause}") from error
                 continue
             if response.status_code >= 400 and response.status_code not in allow:
-                raise SandboxError(f"podman refused {method} {path}: {_complaint(response)}")
+                raise Refused(f"podman refused {method} {path}: {_complaint(response)}")
             return response
         raise AssertionError("unreachable")
 

@@ -21,6 +21,11 @@ from fnmatch import fnmatchcase
 from lego.sandbox.layers import ChangesJob, Entry, changes
 
 _LINKS = 40
+_LAST_ID = (1 << 31) - 1
+UNFIT = frozenset(
+    (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EISDIR, errno.EEXIST, errno.EINVAL)
+)
+"""What a job fails with because of what lies in the container, and not because the host's files cannot be reached."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,13 @@ def perform(job: Job) -> object:
 
 
 def main() -> None:
-    """Read a pickled job from stdin and write its pickled result to stdout; only our own process is on the line."""
-    pickle.dump(perform(pickle.load(sys.stdin.buffer)), sys.stdout.buffer)
+    """Read a pickled job from stdin and write its pickled result, or the OSError it ended with, to stdout; only our own
+    process is on the line."""
+    try:
+        result = perform(pickle.load(sys.stdin.buffer))
+    except OSError as error:
+        result = error
+    pickle.dump(result, sys.stdout.buffer)
 
 
 # --- resolving inside the root ---------------------------------------------------------------------------------
@@ -110,9 +120,10 @@ class _Walker:
     def parent(self, path: str, *, follow: bool = False) -> Iterator[tuple[int, str]]:
         """The folder descriptor and last name of `path`; with `follow`, a link at the end is resolved too.
 
-        The name is "." for the root itself.
+        The name is "." for the root itself. Nothing is moved meanwhile, so that `..` is the folder one came from, and
+        one descriptor is enough however far a link leads.
         """
-        stack = [os.dup(self._root)]
+        at, depth = os.dup(self._root), 0
         todo = [part for part in path.split("/") if part]
         links = 0
         try:
@@ -121,44 +132,50 @@ class _Walker:
                 if part == ".":
                     continue
                 if part == "..":
-                    if len(stack) > 1:
-                        os.close(stack.pop())
+                    if depth:
+                        at, depth = _into("..", at), depth - 1
                     continue
                 if not todo and not follow:
-                    yield stack[-1], part
+                    yield at, part
                     return
                 try:
-                    info = os.stat(part, dir_fd=stack[-1], follow_symlinks=False)
+                    info = os.stat(part, dir_fd=at, follow_symlinks=False)
                 except FileNotFoundError:
                     if not todo:
-                        yield stack[-1], part
+                        yield at, part
                         return
-                    self._make(part, stack[-1])
-                    info = os.stat(part, dir_fd=stack[-1], follow_symlinks=False)
+                    self._make(part, at)
+                    info = os.stat(part, dir_fd=at, follow_symlinks=False)
                 if stat.S_ISLNK(info.st_mode):
                     links += 1
                     if links > _LINKS:
                         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-                    target = os.readlink(part, dir_fd=stack[-1])
+                    target = os.readlink(part, dir_fd=at)
                     if target.startswith("/"):
-                        while len(stack) > 1:
-                            os.close(stack.pop())
+                        os.close(at)
+                        at, depth = os.dup(self._root), 0
                     todo = [piece for piece in target.split("/") if piece] + todo
                     continue
                 if not todo:
-                    yield stack[-1], part
+                    yield at, part
                     return
-                stack.append(os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=stack[-1]))
-            yield stack[-1], "."
+                at, depth = _into(part, at), depth + 1
+            yield at, "."
         finally:
-            for handle in stack:
-                os.close(handle)
+            os.close(at)
 
     def _make(self, name: str, folder: int) -> None:
         if self._create is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         os.mkdir(name, 0o755, dir_fd=folder)
         os.chown(name, *self._create, dir_fd=folder, follow_symlinks=False)
+
+
+def _into(name: str, folder: int) -> int:
+    """A descriptor of a folder inside `folder`, or of the one above it, in the place of its own."""
+    inside = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    os.close(folder)
+    return inside
 
 
 # --- laying files in -------------------------------------------------------------------------------------------
@@ -272,7 +289,7 @@ def _ids(merged: str, owner: str) -> tuple[int, int]:
         uid = int(user)
     for row in _rows(merged, "/etc/passwd") if user else ():
         if len(row) > 3 and user in (row[0], row[2]):
-            uid, gid = int(row[2]), int(row[3])
+            uid, gid = _id(row[2]), _id(row[3])
             break
     else:
         if user and not user.isdigit():
@@ -280,8 +297,15 @@ def _ids(merged: str, owner: str) -> tuple[int, int]:
     if group.isdigit():
         gid = int(group)
     elif group:
-        gid = next((int(row[2]) for row in _rows(merged, "/etc/group") if row[0] == group), gid)
+        gid = next((_id(row[2]) for row in _rows(merged, "/etc/group") if len(row) > 2 and row[0] == group), gid)
     return uid, gid
+
+
+def _id(text: str) -> int:
+    """An id out of the container's own files, which its commands may have changed."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _LAST_ID):
+        raise OSError(errno.EINVAL, f"{text[:40]!r} is no id of a user or group")
+    return int(text)
 
 
 def _rows(merged: str, path: str) -> list[list[str]]:
@@ -293,7 +317,8 @@ def _rows(merged: str, path: str) -> list[list[str]]:
 
 
 def _read(merged: str, path: str, cap: int) -> bytes | None:
-    """A regular file's first `cap` bytes; None where there is none. Links inside the root are followed."""
+    """A regular file's first `cap` bytes; None where there is none, or none can be reached. Links inside the root are
+    followed."""
     try:
         with _Walker(merged) as walker, walker.parent(path, follow=True) as (folder, name):
             mode = _mode(folder, name)
@@ -301,10 +326,8 @@ def _read(merged: str, path: str, cap: int) -> bytes | None:
                 return None
             with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder), "rb") as file:
                 return file.read(cap)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
     except OSError as error:
-        if error.errno == errno.ELOOP:
+        if error.errno in UNFIT:
             return None
         raise
 
@@ -313,9 +336,13 @@ def _carried(job: TreeJob) -> Carried:
     found, room = Carried(), [job.cap]
     with _Walker(job.merged) as walker:
         for source, patterns in zip(job.sources, job.exclude, strict=True):
-            # A source that is not there, or whose way leads nowhere, is nothing to carry.
-            with contextlib.suppress(OSError), walker.parent(source, follow=True) as (folder, name):
-                _carry(folder, name, source, "", patterns, found, room)
+            try:
+                with walker.parent(source, follow=True) as (folder, name):
+                    _carry(folder, name, source, "", patterns, found, room)
+            except OSError as error:
+                # A source that is not there, or whose way leads nowhere, is nothing to carry.
+                if error.errno not in UNFIT:
+                    raise
     return found
 
 

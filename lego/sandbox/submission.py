@@ -24,7 +24,7 @@ from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
 from lego.tasks.task import File, Task
 
-DropReason = Literal["protected", "reserved", "cache", "vcs", "build", "special", "too large"]
+DropReason = Literal["protected", "reserved", "cache", "vcs", "build", "special", "too large", "too deep"]
 
 RESERVED = ("/logs/verifier", "/tests", "/solution")
 """The verifier's own places; whatever an agent leaves there is dropped and recorded."""
@@ -198,7 +198,9 @@ async def collect(
     for entry in found.entries:
         sieve.take(entry)
     for path in found.oversize:
-        sieve.drop(path, "too large", "modified")
+        sieve.leave(path, "too large", "modified")
+    for path in found.too_deep:
+        sieve.leave(path, "too deep", "added")
     sieve.missing({entry.path for entry in found.entries} | set(found.oversize))
     originals = found.originals | {
         path: Entry(path, "file", file.mode, file.data)
@@ -247,7 +249,7 @@ class _Sieve:
         laid = self._laid.get(path)
         if laid is not None and entry.kind == "file" and (entry.data, entry.mode) == (laid.data, laid.mode):
             return
-        if any(folder in self._dropped_folders for folder in _folders(path)):
+        if self._is_dropped(path):
             return
         # A root that the image lacks is made with the container, or with the first file laid below it.
         if entry.kind == "dir" and (entry.existed or path in self._laid_folders or path in self._roots):
@@ -274,6 +276,14 @@ class _Sieve:
         for path in sorted(self._laid):
             if path not in seen and any(_under(path, root) for root in self._roots):
                 self.take(Entry(path, "deleted", existed=True))
+
+    def leave(self, path: str, reason: DropReason, how: Literal["added", "modified", "deleted"]) -> None:
+        """Drop what was not even read, unless a folder above it is dropped anyway."""
+        if not self._is_dropped(path):
+            self.drop(path, reason, how)
+
+    def _is_dropped(self, path: str) -> bool:
+        return any(folder in self._dropped_folders for folder in _folders(path))
 
     def drop(self, path: str, reason: DropReason, how: Literal["added", "modified", "deleted"]) -> None:
         self.dropped.append(Dropped(path, reason, how))

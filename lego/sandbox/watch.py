@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -54,7 +55,8 @@ def note_group(group: Cgroup, evidence: dict[str, Any]) -> None:
 
 
 def disk_use(upper: str, limit: int) -> int:
-    """Bytes under a folder, each entry at least one block; stops counting once over `limit`."""
+    """Bytes under a folder, each entry at least one block; stops counting once over `limit`. Folders that lie deeper
+    than a path can name cannot be counted, and are over any limit."""
     used, folders = 0, [upper]
     while folders and used <= limit:
         try:
@@ -63,8 +65,9 @@ def disk_use(upper: str, limit: int) -> int:
                     used += max(entry.stat(follow_symlinks=False).st_blocks * 512, 4096)
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
-        except OSError:
-            continue
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return limit + 1
     return used
 
 

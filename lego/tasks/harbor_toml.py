@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
+from pathspec import GitIgnoreSpec
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -295,6 +296,16 @@ class LegoMetadata(BaseModel):
     over: list[str] = []
     grader: Literal["harbor", "pytest-ids", "command"] = "harbor"
     freeze: bool = True
+
+    @field_validator("protected")
+    @classmethod
+    def _patterns(cls, value: list[str] | None) -> list[str] | None:
+        for pattern in value or ():
+            try:
+                GitIgnoreSpec.from_lines([pattern])
+            except ValueError:
+                raise ValueError(f"{pattern!r} is no pattern as .gitignore has them") from None
+        return value
 
 
 class TaskToml(_Section):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lego.clock import TrialClock
-from lego.errors import SandboxError, VerifierError
+from lego.errors import SandboxError, Unfit, VerifierError
 from lego.sandbox.container import Box, open_box
 from lego.sandbox.create import BoxSpec, Limits
 from lego.sandbox.ending import Ending, refuse_unhealthy
@@ -107,6 +107,14 @@ class Bench:
             )
 
     async def tests(self, submission: Submission) -> Run:
+        """One run of the hidden tests on a submission, in a fresh container. Raises SandboxError where podman fails."""
+        try:
+            return await self._tests(submission)
+        except Unfit as error:
+            why = f"the tests cannot be laid over what was handed in: {error.message}"
+            return Run(None, why, Ending(None, "exit", b"", b"", 0.0), b"", Seen(None))
+
+    async def _tests(self, submission: Submission) -> Run:
         task = self.task
         grader = open_grader(task)
         async with open_box(self._podman, self.tests_spec("verify")) as box:
@@ -247,12 +255,18 @@ def _less(workspace: Tree, stages: Sequence[Stage]) -> dict[str, File]:
 
 
 async def run_hooks(box: Box, task: Task) -> None:
-    """Run a task's collect commands in the agent's container, now that the agent is done; how they end means nothing.
+    """Run a task's collect commands in the agent's container, now that the agent is done; how they end means nothing,
+    nor does it that one cannot begin in what the agent left.
 
     Raises SandboxError where the container is lost or podman fails.
     """
     for hook in task.collect:
-        ending = await box.run(["/bin/sh", "-c", hook.command], clock=TrialClock(hook.timeout), output_limit=64 << 10)
+        try:
+            ending = await box.run(
+                ["/bin/sh", "-c", hook.command], clock=TrialClock(hook.timeout), output_limit=64 << 10
+            )
+        except Unfit:
+            continue
         if ending.reason == "lost":
             raise SandboxError("the container vanished while verifier.collect ran")
 

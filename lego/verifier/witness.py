@@ -9,6 +9,7 @@ forge all of it; what it takes to do so leaves traces in the submission (lego/ve
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -22,6 +23,8 @@ _PLUGIN = Path(__file__).with_name("witness_plugin.py")
 _LEFT = 8
 _LONGEST = 200
 _NAMES = ("missed", "patched", "plugins")
+_RC = re.compile(r"[0-9]{1,3}")
+_MOST = 1 << 31
 # Only what every /bin/sh has built in: the image may hold nothing else. A zombie is no process that was left.
 # Nor is one that was there before: the environment's own service.
 _SCRIPT = """before=
@@ -123,12 +126,20 @@ class Witness:
             kind, _, what = said.partition(" ")
             if nonce != self._nonce:
                 continue
-            if kind == "ended" and what.isdigit():
+            if kind == "ended" and _RC.fullmatch(what):
                 rc = int(what)
             elif kind == "left":
                 left.append(what[what.find("(") + 1 : what.rfind(")")])
         killed = rc is None or 128 < rc <= 192  # as a shell says by which signal
         return Seen(None if killed else rc, tuple(left[:_LEFT]), **_sessions(report or b""))
+
+
+def _number(value: object) -> int:
+    """A whole number as a test runner may say it. Raises ValueError for anything else: code under test can write here
+    too."""
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _MOST:
+        raise ValueError(f"{value!r:.20} is no count")
+    return value
 
 
 def _sessions(report: bytes) -> dict[str, Any]:
@@ -139,18 +150,15 @@ def _sessions(report: bytes) -> dict[str, Any]:
         try:
             pid, kind, what = json.loads(line)
             if kind == "begun":
-                begun.append(int(pid))
+                begun.append(_number(pid))
             elif kind == "reached":
                 reached.add(str(what)[:_LONGEST])
             elif kind == "ended":
                 ended.append(
                     {
-                        "status": int(what["status"]),
-                        "counts": {str(name): int(count) for name, count in what["counts"].items()},
-                        **{
-                            key: [str(name)[:_LONGEST] for name in what[key]]
-                            for key in ("missed", "patched", "plugins")
-                        },
+                        "status": _number(what["status"]),
+                        "counts": {str(name): _number(count) for name, count in what["counts"].items()},
+                        **{key: [str(name)[:_LONGEST] for name in what[key]] for key in _NAMES},
                     }
                 )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -61,6 +61,7 @@ def _podman(prefix: str) -> tuple[Fault, ...]:
         Fault(f"{prefix}-runtime-broken", "start", "cgroup", refused("OCI runtime error: unable to apply cgroup configuration")),
         Fault(f"{prefix}-no-room-to-lay", "lay", "No space left", no(errno.ENOSPC)),
         Fault(f"{prefix}-read-error", "read", "Input/output error", no(errno.EIO)),
+        Fault(f"{prefix}-own-bug", "read", "unexpected RecursionError: too deep .*errors.log", lambda: RecursionError("too deep")),
         Fault(f"{prefix}-container-lost", "lost", "vanished|lost"),
         Fault(f"{prefix}-monitor-killed", "conmon", "vanished|lost"),
     )  # fmt: skip

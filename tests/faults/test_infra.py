@@ -122,5 +122,13 @@ def test_a_fault_under_a_verification(ended: list[Row], fault: Fault) -> None:
     assert [(v["outcome"], v["reward"]) for v in attempts[1, 1]["verdicts"]] == [("passed", 1.0)]
 
 
+def test_a_bug_of_our_own_leaves_its_traceback(ended: list[Row]) -> None:
+    for name in ("r-own-bug", "v-own-bug"):
+        struck = next(one for one in ended if one["task_id"] == name and not one["sample"])
+        reason = struck["reason"] or struck["verdicts"][0]["detail"]["reason"]
+        log = Path(re.search(r"traceback in (.*)\)", reason)[1]).read_text()  # type: ignore[index]
+        assert f"trial {struck['id']} of {name}\nTraceback" in log and log.count("RecursionError: too deep") == 2
+
+
 def test_there_are_enough_faults() -> None:
     assert len({fault.name for fault in ALL}) == len(ALL) >= 20

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from lego.sandbox.layers import ChangesJob, Entry
 from lego.sandbox.rootfs import Carried, LayJob, ReadJob, TreeJob, perform
+from lego.sandbox.watch import disk_use
 
 # The container's root is whoever runs the tests, so that these run without root too.
 SHIFT = os.getuid()
@@ -134,6 +136,20 @@ def test_large_files_are_named_and_left(root: Path, tmp_path: Path) -> None:
     found = perform(ChangesJob(str(root), str(upper), [], SHIFT, ("/app",), file_cap=100, total_cap=100))
     assert [entry.path for entry in found.entries] == ["/app", "/app/a", "/app/c"]  # type: ignore[attr-defined]
     assert found.oversize == ["/app/b", "/app/d"]  # type: ignore[attr-defined]
+
+
+def test_what_cannot_be_named_is_over_any_limit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 5000)
+    assert 4096 <= disk_use(str(tmp_path), 1 << 20) <= 1 << 14
+    handle = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(17):
+        os.mkdir("x" * 250, dir_fd=handle)
+        below = os.open("x" * 250, os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = below
+    os.close(handle)
+    assert disk_use(str(tmp_path), 1 << 20) > 1 << 20
+    subprocess.run(["rm", "-r", tmp_path / ("x" * 250)], check=True)
 
 
 def carried(root: Path, source: str, *exclude: str, cap: int = 1 << 20) -> Carried:

@@ -148,6 +148,30 @@ async def test_a_huge_file_is_left_behind(podman: Podman, busybox: str) -> None:
 
 
 @pytest.mark.podman
+async def test_folders_without_end_are_left_behind(podman: Podman, busybox: str) -> None:
+    """Deeper than a walk may recurse, and longer than the host can name."""
+    line = """
+    deep=d; for i in 1 2 3 4 5 6; do deep=$deep/$deep; done; at=$PWD
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19; do mkdir -p $deep; cd $deep; done; echo x > bottom; cd $at
+    long=$(printf '%0250d' 0); for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17; do mkdir $long; cd $long; done
+    echo x > bottom; cd $at; mkdir -p .venv/$deep/$deep; echo small > small
+    """
+    submission = await submit(podman, busybox, line)
+    long = "0" * 250
+    assert _dropped(submission) == {
+        "/app" + "/d" * 64: ("too deep", "added"),
+        "/app" + f"/{long}" * 9: ("too deep", "added"),
+        "/app/.venv": ("cache", "added"),
+    }
+    assert set(_kept(submission)) == {
+        "/app/small", *("/app" + "/d" * n for n in range(1, 64)), *("/app" + f"/{long}" * n for n in range(1, 9)),
+    }  # fmt: skip
+    async with open_box(podman, BoxSpec(busybox, SMALL)) as fresh:
+        submission.apply_to(fresh)
+        assert (await fresh.run(["cat", "/app/small"])).stdout == b"small\n"
+
+
+@pytest.mark.podman
 @pytest.mark.parametrize("line", ["rm -rf /app", "mv /app /x; ln -s /etc /app", "mv /app /x; echo > /app"])
 async def test_a_root_taken_away_still_gives_a_submission(podman: Podman, busybox: str, line: str) -> None:
     submission = await submit(

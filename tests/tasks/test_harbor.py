@@ -396,6 +396,14 @@ def test_roots(folder):
         load(folder)
 
 
+@pytest.mark.parametrize("pattern", ["!", "a\\"])
+def test_what_protects_is_a_pattern(folder, pattern):
+    add(folder, f"[metadata.lego]\nprotected = ['tests/', '{pattern}']\n")
+    with pytest.raises(TaskError, match="protected: .* is no pattern") as raised:
+        load(folder)
+    assert repr(pattern) in str(raised.value)
+
+
 def test_variables_come_only_from_what_was_let_through(folder, monkeypatch):
     monkeypatch.setenv("LEGO_TEST_SECRET", "hunter2")
     add(folder, "[environment.env]\nA = 'x-${LEGO_TEST_SECRET:-none}'\n")

@@ -122,10 +122,25 @@ def test_no_output_and_no_report_make_it_raise(stdout: bytes, report: bytes) -> 
     assert Witness().read(stdout, report).rc is None
 
 
-@given(st.lists(st.tuples(st.integers(), st.sampled_from(["begun", "ended"]), st.dictionaries(st.text(), st.text()))))
+VALUES = st.none() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text() | st.lists(st.text(), max_size=2)
+ENDS = st.fixed_dictionaries(
+    {"status": VALUES, "counts": VALUES | st.dictionaries(st.text(), VALUES, max_size=2)},
+    optional={key: VALUES for key in ("missed", "patched", "plugins")},
+)
+
+
+@given(st.lists(st.tuples(VALUES, st.sampled_from(["begun", "ended"]), VALUES | ENDS), max_size=4))
 def test_a_report_of_any_json_is_read(lines: list[object]) -> None:
     seen = Witness().read(b"", "\n".join(map(json.dumps, lines)).encode())
     assert Seen.from_dict(json.loads(json.dumps(seen.as_dict()))) == seen
+
+
+@pytest.mark.parametrize("status", ["1e999", "9" * 4000, "true", '"0"', "1.5", "NaN"])
+def test_a_forged_status_is_no_status(status: str) -> None:
+    rest = '"missed": [], "patched": [], "plugins": []'
+    report = f'[1, "begun", null]\n[1, "ended", {{"status": {status}, "counts": {{}}, {rest}}}]'
+    seen = Witness().read(b"", report.encode())
+    assert (seen.sessions, seen.unfinished, seen.status) == (1, 1, ()), seen
 
 
 def test_only_the_watcher_itself_is_believed() -> None:
@@ -135,3 +150,5 @@ def test_only_the_watcher_itself_is_believed() -> None:
     seen = witness.read(nonce + b" ended 7\n" + nonce + b" left 12 (python3) S 1 1\n", None)
     assert (seen.rc, seen.left) == (7, ("python3",))
     assert witness.read(nonce + b" ended 137\n", None).rc is None
+    for forged_rc in ("²", "9" * 5000, "0x0", ""):
+        assert witness.read(nonce + f" ended {forged_rc}\n".encode(), None).rc is None
