@@ -319,17 +319,18 @@ def _rows(merged: str, path: str) -> list[list[str]]:
 def _read(merged: str, path: str, cap: int) -> bytes | None:
     """A regular file's first `cap` bytes; None where there is none, or none can be reached. Links inside the root are
     followed."""
-    try:
-        with _Walker(merged) as walker, walker.parent(path, follow=True) as (folder, name):
-            mode = _mode(folder, name)
-            if mode is None or not stat.S_ISREG(mode):
+    with _Walker(merged) as walker:
+        try:
+            with walker.parent(path, follow=True) as (folder, name):
+                mode = _mode(folder, name)
+                if mode is None or not stat.S_ISREG(mode):
+                    return None
+                with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder), "rb") as file:
+                    return file.read(cap)
+        except OSError as error:
+            if error.errno in UNFIT:
                 return None
-            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder), "rb") as file:
-                return file.read(cap)
-    except OSError as error:
-        if error.errno in UNFIT:
-            return None
-        raise
+            raise
 
 
 def _carried(job: TreeJob) -> Carried:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import errno
 import os
+import pickle
 import stat
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -76,6 +79,26 @@ def test_no_link_leads_out(root: Path, target: str) -> None:
         assert read(root, path) != b"the host's"
 
 
+def test_a_link_through_very_many_folders_is_followed_or_is_nothing(root: Path) -> None:
+    """With one descriptor open, not with one a folder: a process has a thousand."""
+    deep = "/".join(["d"] * 1500)
+    at = os.open(root, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    (root / "end").write_bytes(b"here")
+    os.symlink(deep, root / "down")
+    os.symlink("x" * 300, root / "long")
+    assert read(root, "/down/" + "../" * 1500 + "end") == b"here"
+    assert read(root, "/down/none") is None and read(root, "/long") is None
+    with pytest.raises(OSError, match="too long"):
+        lay(root, [Entry("/long/x", "file")])
+    subprocess.run(["rm", "-r", root / "d"], check=True)
+
+
 def test_a_file_laid_through_a_link_stays_inside(root: Path, tmp_path: Path) -> None:
     os.symlink("../../../../..", root / "up")
     os.symlink(str(tmp_path), root / "absolute")
@@ -125,6 +148,28 @@ def test_owners_are_looked_up_in_the_containers_own_files(root: Path) -> None:
     assert owners == [(6000, 6001), (6000, 6500), (6000, 6001), (5007, 5008), (5000, 5000)]
     with pytest.raises(OSError, match="nobody"):
         perform(LayJob(str(root), 0, [Entry("/x", "file")], "nobody"))
+
+
+@pytest.mark.parametrize("number", ["", "-1", "²", "abc", "9" * 10, "9" * 5000, "0x0"])
+def test_an_id_that_is_none_is_said(root: Path, number: str) -> None:
+    (root / "etc").mkdir()
+    for row in (f"root:x:{number}:0:", f"root:x:0:{number}:"):
+        (root / "etc/passwd").write_text(row)
+        with pytest.raises(OSError, match="no id of a user or group"):
+            perform(LayJob(str(root), 0, [Entry("/x", "file")], "root"))
+
+
+def test_what_another_process_finds_comes_back_with_its_number(tmp_path: Path) -> None:
+    job = pickle.dumps(ReadJob(str(tmp_path), ("/x",)))
+    run = [sys.executable, "-c", "from lego.sandbox.rootfs import main; main()"]
+    assert pickle.loads(subprocess.run(run, input=job, stdout=subprocess.PIPE, check=True).stdout) == {"/x": None}
+    for failing, number in (
+        (LayJob(str(tmp_path), 0, [Entry("/x", "file")], "nobody"), errno.EINVAL),
+        (ReadJob(str(tmp_path / "unmounted"), ("/x",)), errno.ENOENT),
+    ):
+        done = subprocess.run(run, input=pickle.dumps(failing), stdout=subprocess.PIPE, check=True)
+        error = pickle.loads(done.stdout)
+        assert isinstance(error, OSError) and error.errno == number
 
 
 def test_large_files_are_named_and_left(root: Path, tmp_path: Path) -> None:

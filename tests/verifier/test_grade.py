@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lego.errors import VerifierError
+from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
-from lego.tasks.task import Healthcheck
+from lego.sandbox.submission import Submission
+from lego.tasks.task import File, Healthcheck
 from lego.verifier.grade import Candidate, Nothing, Oracle, verify
+from lego.verifier.graders import HarborGrader
 from lego.verifier.verdict import Verdict
 from tests.sandbox.running import SMALL
 from tests.verifier.shell_tasks import GOOD_TEST, shell_task, with_health, written
@@ -66,6 +71,27 @@ async def test_no_reward_is_the_submissions_doing_when_the_solution_gets_one(
 ) -> None:
     verdict = await verify(podman, shell_task(test), busybox, written(crash=b""), SMALL)
     assert _said(verdict) == ("broken", 0.0) and verdict.detail["control"] == "gave a reward"
+
+
+async def test_what_the_tests_end_with_is_read_whatever_is_in_its_place(podman: Podman, busybox: str) -> None:
+    """Code under test exchanges files of the tests for links that lead nowhere a host could follow."""
+    deep = "p=d; for i in 1 2 3 4 5 6; do p=$p/$p; done; mkdir -p /tests/$p"
+    spoil = f"cd /tests; rm kept gone; ln -s $(printf '%0300d' 0) kept; {deep}; ln -s $p gone; rm -rf /tests/d/d/d/d"
+    task = shell_task(f"{GOOD_TEST}; {spoil}")
+    task = replace(task, tests={**task.tests, "kept": File(b"k"), "gone": File(b"g")})
+    verdict = await verify(podman, task, busybox, written(code_txt=b"still broken"), SMALL)
+    assert _said(verdict) == ("failed", 0.0)
+    assert verdict.detail["seen"]["rewritten"] == ("/tests/gone", "/tests/kept")
+
+
+@pytest.mark.parametrize("way", [Entry("/app/sub", "link", data=b"sub"), Entry("/app/sub", "file", data=b"mine")])
+async def test_tests_that_cannot_be_laid_over_a_submission_are_its_own_doing(
+    podman: Podman, busybox: str, way: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HarborGrader, "files", lambda self: {"/app/sub/hidden.txt": File(b"")})
+    task = shell_task(f"test -e /app/sub/hidden.txt || exit 1; {GOOD_TEST}")
+    verdict = await verify(podman, task, busybox, Submission(("/app",), (way,)), SMALL)
+    assert _said(verdict) == ("broken", 0.0) and "cannot be laid over what was handed in" in verdict.detail["reason"]
 
 
 async def test_a_hang_is_broken_whatever_it_wrote_before(podman: Podman, busybox: str) -> None:
