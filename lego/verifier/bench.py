@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -142,7 +143,8 @@ class Bench:
                 path for path in _REWARDS if files.get(path) is not None and not _spoken_of(path, task.tests)
             ),
         )
-        reward = grader.reward(files, seen.rc)
+        # In a thread: reading a log of the size that is allowed takes a second, and others wait for this one's loop.
+        reward = await asyncio.to_thread(grader.reward, files, seen.rc)
         detail: dict[str, Any] = {"rc": ending.rc, "ending": ending.reason, **dict(ending.evidence)}
         detail |= {"seen": seen.as_dict(), **reward.detail}
         if reward.parts:

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lego.errors import VerifierError
 from lego.tasks.swebench_rows import parse
+from lego.verifier.graders import READ_CAP
 from lego.verifier.logs import frameworks
 from lego.verifier.logs.named import END, START, results
 from lego.verifier.logs.named import test_output as output_of
@@ -219,6 +221,68 @@ def test_output_with_no_script_around_it_is_no_log() -> None:
 def test_an_unknown_parser_is_the_task_s_fault() -> None:
     with pytest.raises(VerifierError, match="no log parser"):
         results("", "nose", ["a"], [])
+
+
+MUCH = READ_CAP - 200
+HOSTILE = {
+    "spaces before one more letter": ("pytest", "PASSED a" + " " * MUCH + "b\n", "a"),
+    "every way to cut a line": ("r2e", "FAILED t.py::a" + " - b" * (MUCH // 4) + "\n", "a"),
+    "brackets": ("gotest", "--- PASS: a" + " (b)" * (MUCH // 4) + "x\n", None),
+    "brackets that close": ("gotest", "--- PASS: a" + " (b)" * (MUCH // 4) + "\n", "a" + " (b)" * (MUCH // 4 - 1)),
+    "titles": ("sympy", "__ " + "a.py:" * (MUCH // 5) + "\n", None),
+    "a title": ("sympy", "__ " + "a.py:" * (MUCH // 5) + "b __\n", "a.py:" * (MUCH // 5) + "b"),
+    "endings": ("sympy", "test_a" + " ok" * (MUCH // 3) + "x\n", None),
+    "torn once, never ended": ("django", "a ... Testing against Django installed in " * (MUCH // 43) + "\n", None),
+    "torn on every line": ("django", "a ... Testing against Django installed in \n" * (MUCH // 44), None),
+    "torn and ended nearly": ("django", "a ... Internal Server Error: /" * (MUCH // 30) + "\nok\n", "a"),
+    "a torn line": ("django", "a ... Internal Server Error: /" * (MUCH // 30) + "x/\nok\n", "a"),
+    "no end of a colour": ("pytest", "\x1b[" + "0" * MUCH + "\x1b[m\nPASSED a\n", "a"),
+    "statuses": ("pytest_v2", "a PASSED" + " PASSED" * (MUCH // 7) + " x\n", None),
+    "blank lines": ("cargo", "test" + "\n" * MUCH + "a ... x\n", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_log_is_read_however_it_is_made(how: str) -> None:
+    """16 MiB of what makes an expression try every way there is; with one that does this never ends."""
+    parser, log, want = HOSTILE[how]
+    found = results(log, parser, ["t.py::a b"], ["t.py::a - b"])
+    assert len(log) <= READ_CAP and len(found.reported) <= 2
+    assert want is None or want in found.reported
+
+
+PIECES = st.sampled_from(
+    [*"x \t\r\n_/", " - ", "::", ".py:", "\n__ ", " __\n", "\nPASSED ", "\nFAILED ", "\n--- PASS: ", " (", ")", "\nok"]
+    + ["\nok\n", " ... ", "...", "Testing against Django installed in ", " silenced).", "Internal Server Error: /"]
+    + ["System check identified no issues (0 silenced)"]
+)  # fmt: skip
+TORN = [
+    re.compile(rf"^(.*?)\s\.\.\.\s{how}\nok$", re.MULTILINE)
+    for how in (
+        r"Testing against Django installed in (?s:.*?) silenced\)\.",
+        r"Internal Server Error: /.*/",
+        r"System check identified no issues \(0 silenced\)",
+    )
+]
+GO = re.compile(r"^[ \t]*--- PASS: (.+) \(.+\)[ \t\r]*$", re.MULTILINE)
+TITLE = re.compile(r"^_+ (\S+\.py:\S+) _+[ \t\r]*$", re.MULTILINE)
+WHOLE = re.compile(r"^(PASSED|FAILED)[ \t]+(\S.*?)[ \t\r]*$", re.MULTILINE)
+
+
+@given(st.lists(PIECES, max_size=16).map("".join))
+@settings(max_examples=500)
+def test_they_find_what_the_plain_expressions_find(log: str) -> None:
+    torn = [set(frameworks._torn(log, *how)) for how in frameworks._DJANGO_TORN]
+    assert torn == [set(how.findall(log)) for how in TORN]
+    assert set(frameworks.go(log)) == set(GO.findall(log))
+    assert set(frameworks.sympy(log)) == set(TITLE.findall(log))
+    want: dict[str, set[str]] = {}
+    for status, rest in WHOLE.findall(log):
+        cuts = [at for at in range(len(rest)) if rest.startswith(" - ", at)] if status == "FAILED" else []
+        for name in (rest, *(rest[:at] for at in cuts)):
+            want.setdefault(name, set()).add(status)
+    heaviest = {name: "FAILED" if "FAILED" in found else "PASSED" for name, found in want.items()}
+    assert frameworks.pytest_whole(log, want) == heaviest
 
 
 @given(st.sampled_from(sorted(frameworks.PARSERS)), st.text(max_size=200))

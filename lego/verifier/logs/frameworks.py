@@ -2,12 +2,17 @@
 
 Each takes a log without colour codes and returns test id -> one of STATUS. Where an id stands for several tests (the
 benchmarks cut ids at the first space), a failure of one of them is the status, then a pass, then the rest.
+
+Code under test may print whatever it likes, 16 MiB of it on one line: no expression here has two parts that can share
+the same characters out between them, and no line is kept in more than two versions, so that time and memory grow with
+the length of a log and no faster.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
 PASSED, FAILED, ERROR, SKIPPED, XFAIL = "PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL"
 STATUS = (PASSED, FAILED, ERROR, SKIPPED, XFAIL)
@@ -15,22 +20,23 @@ _WEIGHT = {SKIPPED: 0, XFAIL: 1, PASSED: 2, ERROR: 3, FAILED: 4}
 
 _WORDS = "|".join(STATUS)
 _SUMMARY = re.compile(rf"^({_WORDS})[ \t]+(\S+)", re.MULTILINE)
-_WHOLE = re.compile(rf"^({_WORDS})[ \t]+(\S.*?)[ \t\r]*$", re.MULTILINE)
+_WHOLE = re.compile(rf"^({_WORDS})[ \t]+(\S.*)$", re.MULTILINE)
 _VERBOSE = re.compile(rf"^(\S+)[ \t]+({_WORDS})(?:[ \t].*(?:{_WORDS}))?\r?$", re.MULTILINE)
 _FIRST = re.compile(rf"^(\S+)[ \t]+({_WORDS})", re.MULTILINE)
 _SEABORN = re.compile(r"^(?:(FAILED)[ \t]+(\S+)|(PASSED)[ \t]+(\S+)|(\S+)[ \t]+(PASSED) )", re.MULTILINE)
 _SYMPY = re.compile(r"^[ \t]*(test_\S*)(?:[ \t].*)? (ok|E|F)[ \t\r]*$", re.MULTILINE)
-_SYMPY_FAILURE = re.compile(r"^_+ (\S+\.py:\S+) _+[ \t\r]*$", re.MULTILINE)
+_SYMPY_FAILURE = re.compile(r"^_+ (\S+) _+[ \t\r]*$", re.MULTILINE)
 _SYMPY_WORDS = {"ok": PASSED, "E": ERROR, "F": FAILED}
-_GO = re.compile(r"^[ \t]*--- (PASS|FAIL|SKIP): (.+) \(.+\)[ \t\r]*$", re.MULTILINE)
+_GO = re.compile(r"^[ \t]*--- (PASS|FAIL|SKIP): (.+)$", re.MULTILINE)
 _GO_WORDS = {"PASS": PASSED, "FAIL": FAILED, "SKIP": SKIPPED}
 _CARGO = re.compile(r"^[ \t]*test\s+(\S+)\s+\.\.\.\s+(ok|FAILED)[ \t\r]*$", re.MULTILINE)
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _DJANGO_ENDS = ((" ... FAIL", FAILED), (" ... ERROR", ERROR))
-_DJANGO_TORN = re.compile(
-    r"^(.*?)\s\.\.\.\s(?:Testing against Django installed in (?s:.*?) silenced\)\.|Internal Server Error: /.*/"
-    r"|System check identified no issues \(0 silenced\))\nok$",
-    re.MULTILINE,
+# What tears a test's line from its `ok`, and how that ends.
+_DJANGO_TORN = (
+    (re.compile(r"\s\.\.\.\sTesting against Django installed in "), " silenced).\nok", False),
+    (re.compile(r"\s\.\.\.\sInternal Server Error: /"), "/\nok", True),
+    (re.compile(r"\s\.\.\.\sSystem check identified no issues \(0 silenced\)(?=\nok$)", re.M), "\nok", True),
 )
 
 
@@ -41,43 +47,53 @@ def plain(log: str) -> str:
 
 def pytest(log: str) -> dict[str, str]:
     """The short summary that `-rA` asks for; ids end at their first space."""
-    return _heaviest((test, status) for status, test in _SUMMARY.findall(log))
+    return _heaviest((test, status) for status, test in _found(_SUMMARY, log))
 
 
-def pytest_whole(log: str) -> dict[str, str]:
-    """The same summary with ids as they are, spaces and all; what a failure says after ` - ` is none of it."""
-    found = []
-    for status, rest in _WHOLE.findall(log):
-        found.append((rest, status))
-        # An id may hold ` - ` itself, so that every way to cut the line is kept; only one of them is asked for.
-        if status in (FAILED, ERROR, XFAIL):
-            at = rest.find(" - ")
-            while at >= 0:
-                found.append((rest[:at], status))
-                at = rest.find(" - ", at + 1)
-    return _heaviest(found)
+def pytest_whole(log: str, names: Iterable[str] = ()) -> dict[str, str]:
+    """The same summary with ids as they are, spaces and all; what a failure says after ` - ` is none of it. `names`:
+    ids that may hold ` - ` themselves."""
+    return _uncut(((rest.rstrip(" \t\r"), status) for status, rest in _found(_WHOLE, log)), names)
+
+
+def _uncut(lines: Iterable[tuple[str, str]], names: Iterable[str]) -> dict[str, str]:
+    """The status of each id, from what follows the status on its line."""
+    dashed: dict[str, list[str]] = {}
+    for name in names:
+        if " - " in name:
+            dashed.setdefault(name.partition(" - ")[0], []).append(name)
+
+    def found() -> Iterator[tuple[str, str]]:
+        for rest, status in lines:
+            yield rest, status
+            first, dash, _ = rest.partition(" - ")
+            if dash and status in (FAILED, ERROR, XFAIL):
+                yield first, status
+                yield from ((name, status) for name in dashed.get(first, ()) if rest.startswith(f"{name} - "))
+
+    return _heaviest(found())
 
 
 def pytest_options(log: str) -> dict[str, str]:
     """As `pytest`, a parameter that is a path cut down to its last part."""
-    return _heaviest((_short_option(test), status) for status, test in _SUMMARY.findall(log))
+    return _heaviest((_short_option(test), status) for status, test in _found(_SUMMARY, log))
 
 
 def pytest_verbose(log: str) -> dict[str, str]:
     """As `pytest`, and the lines of `-v` of old releases, which end with the status."""
-    found = [(test, status) for status, test in _SUMMARY.findall(log)]
-    found += [(test, status) for test, status in _VERBOSE.findall(log) if test not in STATUS]
-    return _heaviest(found)
+    summary = ((test, status) for status, test in _found(_SUMMARY, log))
+    return _heaviest(chain(summary, ((test, status) for test, status in _found(_VERBOSE, log) if test not in STATUS)))
 
 
 def pytest_first(log: str) -> dict[str, str]:
     """The lines of `-v`: an id, its status, and whatever follows."""
-    return _heaviest((test, status) for test, status in _FIRST.findall(log) if test not in STATUS)
+    return _heaviest((test, status) for test, status in _found(_FIRST, log) if test not in STATUS)
 
 
-def r2e(log: str) -> dict[str, str]:
-    """The short summary, tests named by class and function alone."""
-    return _heaviest((".".join(test.split("::")[1:]), status) for test, status in pytest_whole(log).items())
+def r2e(log: str, names: Iterable[str] = ()) -> dict[str, str]:
+    """As `pytest_whole`, tests named by class and function alone."""
+    lines = ((rest.rstrip(" \t\r"), status) for status, rest in _found(_WHOLE, log))
+    return _uncut(((".".join(rest.split("::")[1:]), status) for rest, status in lines), names)
 
 
 def matplotlib(log: str) -> dict[str, str]:
@@ -87,10 +103,10 @@ def matplotlib(log: str) -> dict[str, str]:
 
 def seaborn(log: str) -> dict[str, str]:
     """Only what passed and what failed."""
-    found = []
-    for failed, failing, passed, passing, verbose, word in _SEABORN.findall(log):
-        found.append((failing or passing or verbose, failed or passed or word))
-    return _heaviest(found)
+    return _heaviest(
+        (failing or passing or verbose, failed or passed or word)
+        for failed, failing, passed, passing, verbose, word in _found(_SEABORN, log)
+    )
 
 
 def sympy(log: str) -> dict[str, str]:
@@ -98,8 +114,10 @@ def sympy(log: str) -> dict[str, str]:
 
     A file's last line ends with the file's verdict, and is not read: only a failure there has a title.
     """
-    found = [(test, _SYMPY_WORDS[word]) for test, word in _SYMPY.findall(log)]
-    return _heaviest([*found, *((title, FAILED) for title in _SYMPY_FAILURE.findall(log))])
+    found = ((test, _SYMPY_WORDS[word]) for test, word in _found(_SYMPY, log))
+    titles = (title for (title,) in _found(_SYMPY_FAILURE, log))
+    named = ((title, FAILED) for title in titles if -1 < title.find(".py:", 1) < len(title) - len(".py:"))
+    return _heaviest(chain(found, named))
 
 
 def django(log: str) -> dict[str, str]:
@@ -128,19 +146,50 @@ def django(log: str) -> dict[str, str]:
                 found[words[1]] = status
         if line.startswith("ok") and begun:
             found[begun] = PASSED
-    if "\nok" in log:
-        found |= {match[1]: PASSED for match in _DJANGO_TORN.finditer(log)}
+    for how in _DJANGO_TORN:
+        found |= dict.fromkeys(_torn(log, *how), PASSED)
     return found
 
 
+def _torn(log: str, tear: re.Pattern[str], end: str, same_line: bool) -> Iterator[str]:
+    """The tests whose line is torn by what begins with `tear` and comes to its `end`, on the same line or later."""
+    done = stop = line_end = 0
+    for begun in tear.finditer(log):
+        if begun.start() < done:
+            continue
+        if same_line:
+            if begun.end() > line_end:
+                line_end = log.find("\n", begun.end())
+            if line_end < 0:
+                return
+            stop = line_end - end.index("\n")
+            if stop < begun.end() or not _ends(log, end, stop):
+                continue
+        else:
+            stop = max(stop, begun.end())
+            while not _ends(log, end, stop):
+                stop = log.find(end, stop + 1)
+                if stop < 0:
+                    return
+        done = stop + len(end)
+        yield log[log.rfind("\n", 0, begun.start()) + 1 : begun.start()]
+
+
+def _ends(log: str, end: str, at: int) -> bool:
+    """Whether `end` stands there, and a line ends with it."""
+    return log.startswith(end, at) and log[at + len(end) : at + len(end) + 1] in ("", "\n")
+
+
 def go(log: str) -> dict[str, str]:
-    """`go test -v`."""
-    return _heaviest((test, _GO_WORDS[word]) for word, test in _GO.findall(log))
+    """`go test -v`: a name, and how long it took in brackets."""
+    said = ((word, rest.rstrip(" \t\r")) for word, rest in _found(_GO, log))
+    cut = ((word, rest, rest.rfind(" (", 1, -2)) for word, rest in said if rest.endswith(")"))
+    return _heaviest((rest[:bracket], _GO_WORDS[word]) for word, rest, bracket in cut if bracket > 0)
 
 
 def cargo(log: str) -> dict[str, str]:
     """`cargo test`."""
-    return _heaviest((test, PASSED if word == "ok" else FAILED) for test, word in _CARGO.findall(log))
+    return _heaviest((test, PASSED if word == "ok" else FAILED) for test, word in _found(_CARGO, log))
 
 
 PARSERS: Mapping[str, Callable[[str], dict[str, str]]] = {
@@ -160,6 +209,11 @@ PARSERS: Mapping[str, Callable[[str], dict[str, str]]] = {
 
 WHOLE_IDS = frozenset(("pytest", "pytest_options", "pytest_v2", "matplotlib"))
 """Parsers of logs in which an id with spaces can be found as it is."""
+
+
+def _found(pattern: re.Pattern[str], log: str) -> Iterator[tuple[str, ...]]:
+    """The groups of each match, one after the other: millions of lines are never held at once."""
+    return (match.groups(default="") for match in pattern.finditer(log))
 
 
 def _heaviest(found: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -60,9 +60,10 @@ def results(log: str, parser: str, fail_to_pass: Sequence[str], pass_to_pass: Se
             f"no log parser is named {parser!r}", hint=f"parsers: {', '.join(frameworks.PARSERS)}", fault="task"
         )
     text = frameworks.plain(log)
-    reported = read(text)
-    spaced = any(" " in name for name in (*fail_to_pass, *pass_to_pass)) and parser in frameworks.WHOLE_IDS
-    whole = frameworks.pytest_whole(text) if spaced else {}
+    asked = (*fail_to_pass, *pass_to_pass)
+    reported = frameworks.r2e(text, asked) if read is frameworks.r2e else read(text)
+    spaced = any(" " in name for name in asked) and parser in frameworks.WHOLE_IDS
+    whole = frameworks.pytest_whole(text, asked) if spaced else {}
     passed: list[str] = []
     failed: dict[str, str] = {}
     good: dict[str, tuple[str, ...]] = {name: (frameworks.PASSED, frameworks.XFAIL) for name in pass_to_pass}
