@@ -22,14 +22,14 @@ from lego.clock import TrialClock
 from lego.errors import SandboxError, Unfit
 from lego.sandbox import reaper, relay
 from lego.sandbox.cgroup import Cgroup
-from lego.sandbox.control import start, state
-from lego.sandbox.create import BoxSpec, Mount, create_body
+from lego.sandbox.control import start, start_again, state
+from lego.sandbox.create import BoxSpec, Mount, absolute, create_body
 from lego.sandbox.ending import Ending, Reason
 from lego.sandbox.files import perform_in
 from lego.sandbox.health import Gate, gates
 from lego.sandbox.layers import Changes, ChangesJob, Entry
 from lego.sandbox.logs import LogTail, OnOutput
-from lego.sandbox.podman import Podman, Refused
+from lego.sandbox.podman import Podman
 from lego.sandbox.probe import MAP_START
 from lego.sandbox.rootfs import UNFIT, Carried, Job, LayJob, ReadJob, TreeJob
 from lego.sandbox.seal import lent_folder
@@ -66,8 +66,8 @@ class Box:
     def put(self, files: Mapping[str, File]) -> None:
         """Lay files (absolute paths) over the image at start, owned by the box's user; part of its pristine state."""
         for path, file in files.items():
-            self.laid[_absolute(path)] = file
-            self._entries.append(Entry(_absolute(path), "file", file.mode, file.data))
+            self.laid[absolute(path)] = file
+            self._entries.append(Entry(absolute(path), "file", file.mode, file.data))
 
     def lay(self, entries: Sequence[Entry]) -> None:
         """Lay entries of any kind, deletions included, after what was put so far."""
@@ -75,11 +75,11 @@ class Box:
 
     def empty(self, paths: Sequence[str]) -> None:
         """Folders (absolute paths) whose content goes before anything is laid."""
-        self._emptied.extend(map(_absolute, paths))
+        self._emptied.extend(map(absolute, paths))
 
     def allow(self, script: str) -> None:
         """A file (absolute path) of the image that may be executed, whatever its own mode says."""
-        self._script = _absolute(script)
+        self._script = absolute(script)
 
     async def run(
         self,
@@ -100,8 +100,7 @@ class Box:
         the disk limit is passed. `on_output` gets output as it comes. Output beyond `output_limit` bytes a stream
         loses its middle. `stage`: what has to go well before `argv` begins. A box runs once, unless it is made for
         several commands.
-        Raises SandboxError where podman fails, Unfit where what an earlier command left, or what was laid, is why it
-        cannot begin; what the command does is never an error.
+        Raises SandboxError where podman fails, Unfit where it cannot begin in what was laid, or left by a command.
         """
         if self._creating is not None and not (self._relay and self.ended):
             raise SandboxError("a box runs one command; open another box for another")
@@ -110,13 +109,9 @@ class Box:
         for gate in reversed(gated):
             command = gate.argv(command)
         begin = self._start if self._relay is None else self._start_next
-        started = asyncio.ensure_future(self.podman.call(begin, command, env or {}, user, stdin))
-        again, self._creating, self.ended = self.ended, started, False
-        try:
-            await asyncio.shield(started)
-        except Unfit:
-            self.ended = again
-            raise
+        self._creating = asyncio.ensure_future(self.podman.call(begin, command, env or {}, user, stdin))
+        await asyncio.shield(self._creating)
+        self.ended = False
         if clock is not None:
             clock.restart()
         try:
@@ -194,17 +189,7 @@ class Box:
         if not self.podman.capabilities.rootless and not os.path.ismount(self._merged):
             self.podman.request("post", f"/containers/{self._id}/mount")
         self._lay_all(self.spec.user if user is None else user)
-        try:
-            start(self.podman, self._id, self._exit_file(), again=True)
-        except Refused as error:
-            # What ran before may have left something in which nothing starts, as by exchanging a folder that podman
-            # mounts into. Only where a fresh container starts in between, and this one still does not, is it that.
-            if not self._fresh_one_starts():
-                raise
-            try:
-                start(self.podman, self._id, self._exit_file(), again=True)
-            except Refused:
-                raise Unfit(f"nothing starts in what is left of container {self.name}: {error.message}") from error
+        start_again(self.podman, self._id, self._exit_file(), self._fresh_one_starts)
 
     def _create(
         self, argv: list[str], env: Mapping[str, str], user: str | None, stdin: bytes, terminal: bool = False
@@ -234,7 +219,6 @@ class Box:
         self._lay_all(user)
 
     def _fresh_one_starts(self) -> bool:
-        """Whether a container of the same making can be started now."""
         other = Box(self.podman, self.spec, self._relay)
         try:
             other._start(["/bin/true"], {}, None, b"")
@@ -414,9 +398,3 @@ async def open_box(podman: Podman, spec: BoxSpec) -> AsyncIterator[Box]:
             yield box
         finally:
             await box.close()
-
-
-def _absolute(path: str) -> str:
-    if not path.startswith("/") or ".." in path.split("/"):
-        raise SandboxError(f"{path!r} is not an absolute path inside a container", fault="task")
-    return os.path.normpath(path)

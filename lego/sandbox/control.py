@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lego.errors import SandboxError
-from lego.sandbox.podman import Podman, ServiceLost
+from lego.errors import SandboxError, Unfit
+from lego.sandbox.podman import Podman, Refused, ServiceLost
 from lego.sandbox.watch import State
 
 _NOT_BEGUN = ("created", "configured", "initialized")
@@ -34,6 +35,23 @@ def start(podman: Podman, container: str, exit_file: Path, *, again: bool = Fals
                 raise SandboxError(f"podman's service died as it started container {container[:12]}") from None
             if not left:
                 raise
+
+
+def start_again(podman: Podman, container: str, exit_file: Path, fresh_one_starts: Callable[[], bool]) -> None:
+    """Start a container that has run before, in what its earlier command left.
+
+    Raises Unfit where that is why nothing starts in it, as when a folder that podman mounts into was exchanged for a
+    link: only what is refused twice while `fresh_one_starts` in between is not the machine's doing.
+    """
+    try:
+        start(podman, container, exit_file, again=True)
+    except Refused as error:
+        if not fresh_one_starts():
+            raise
+        try:
+            start(podman, container, exit_file, again=True)
+        except Refused:
+            raise Unfit(f"nothing starts in what is left of container {container[:12]}: {error.message}") from error
 
 
 def state(podman: Podman, container: str) -> State:

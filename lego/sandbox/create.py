@@ -6,10 +6,12 @@ podman-py's own `create` drops several of these silently, so the body is written
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lego.errors import SandboxError
 from lego.sandbox import reaper
 from lego.sandbox.podman import Podman
 from lego.sandbox.probe import MAP_SIZE, MAP_START
@@ -154,3 +156,10 @@ def _bind(source: str, target: str) -> dict[str, Any]:
 
 def _rlimit(kind: str, value: int) -> dict[str, Any]:
     return {"type": kind, "soft": value, "hard": value}
+
+
+def absolute(path: str) -> str:
+    """A path inside a container, without detours. Raises SandboxError (fault task) for any other."""
+    if not path.startswith("/") or ".." in path.split("/"):
+        raise SandboxError(f"{path!r} is not an absolute path inside a container", fault="task")
+    return os.path.normpath(path)

@@ -19,6 +19,15 @@ _TOP = ("task.toml", "instruction.md", "README.md", "trajectory.json")
 _FOLDERS = ("environment", "tests", "solution", "steps")
 
 
+def pattern(text: str) -> str:
+    """A pattern as .gitignore has them. Raises ValueError for what is none."""
+    try:
+        GitIgnoreSpec.from_lines([text])
+    except ValueError:
+        raise ValueError(f"{text!r} is no pattern as .gitignore has them") from None
+    return text
+
+
 def read_tree(folder: Path, *, ignore_rules: bool = False) -> Tree:
     """Every regular file below `folder`. Links are followed while they stay inside; modes are 644 or 755, since a
     checkout's umask must not change what the task is.

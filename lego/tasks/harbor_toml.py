@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pathspec import GitIgnoreSpec
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from lego.tasks.harbor_files import pattern
 from lego.tasks.harbor_hosts import check_hosts
 from lego.tasks.harbor_words import unknown
 
@@ -291,21 +292,11 @@ class LegoMetadata(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     roots: list[str] = []
-    protected: list[str] | None = None
+    protected: list[Annotated[str, AfterValidator(pattern)]] | None = None
     stage: str = ""
     over: list[str] = []
     grader: Literal["harbor", "pytest-ids", "command"] = "harbor"
     freeze: bool = True
-
-    @field_validator("protected")
-    @classmethod
-    def _patterns(cls, value: list[str] | None) -> list[str] | None:
-        for pattern in value or ():
-            try:
-                GitIgnoreSpec.from_lines([pattern])
-            except ValueError:
-                raise ValueError(f"{pattern!r} is no pattern as .gitignore has them") from None
-        return value
 
 
 class TaskToml(_Section):

@@ -6,7 +6,7 @@ import pickle
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,24 @@ def root(tmp_path: Path) -> Path:
     folder.mkdir()
     (tmp_path / "secret").write_text("the host's")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def emptied(tmp_path: Path) -> Iterator[None]:
+    """What is nested too deeply for pytest to remove goes now."""
+    yield
+    subprocess.run(["rm", "-rf", tmp_path], check=True)
+
+
+def nest(folder: Path, name: str, times: int) -> None:
+    """Folders of one name inside one another."""
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(times):
+        os.mkdir(name, dir_fd=at)
+        below = os.open(name, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
 
 
 def test_files_links_folders_and_deletions(root: Path) -> None:
@@ -81,22 +99,14 @@ def test_no_link_leads_out(root: Path, target: str) -> None:
 
 def test_a_link_through_very_many_folders_is_followed_or_is_nothing(root: Path) -> None:
     """With one descriptor open, not with one a folder: a process has a thousand."""
-    deep = "/".join(["d"] * 1500)
-    at = os.open(root, os.O_RDONLY)
-    for _ in range(1500):
-        os.mkdir("d", dir_fd=at)
-        below = os.open("d", os.O_RDONLY, dir_fd=at)
-        os.close(at)
-        at = below
-    os.close(at)
+    nest(root, "d", 1500)
     (root / "end").write_bytes(b"here")
-    os.symlink(deep, root / "down")
+    os.symlink("/".join(["d"] * 1500), root / "down")
     os.symlink("x" * 300, root / "long")
     assert read(root, "/down/" + "../" * 1500 + "end") == b"here"
     assert read(root, "/down/none") is None and read(root, "/long") is None
     with pytest.raises(OSError, match="too long"):
         lay(root, [Entry("/long/x", "file")])
-    subprocess.run(["rm", "-r", root / "d"], check=True)
 
 
 def test_a_file_laid_through_a_link_stays_inside(root: Path, tmp_path: Path) -> None:
@@ -186,15 +196,8 @@ def test_large_files_are_named_and_left(root: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_named_is_over_any_limit(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 5000)
     assert 4096 <= disk_use(str(tmp_path), 1 << 20) <= 1 << 14
-    handle = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(17):
-        os.mkdir("x" * 250, dir_fd=handle)
-        below = os.open("x" * 250, os.O_RDONLY, dir_fd=handle)
-        os.close(handle)
-        handle = below
-    os.close(handle)
+    nest(tmp_path, "x" * 250, 17)
     assert disk_use(str(tmp_path), 1 << 20) > 1 << 20
-    subprocess.run(["rm", "-r", tmp_path / ("x" * 250)], check=True)
 
 
 def carried(root: Path, source: str, *exclude: str, cap: int = 1 << 20) -> Carried:

@@ -399,7 +399,7 @@ def test_roots(folder):
 @pytest.mark.parametrize("pattern", ["!", "a\\"])
 def test_what_protects_is_a_pattern(folder, pattern):
     add(folder, f"[metadata.lego]\nprotected = ['tests/', '{pattern}']\n")
-    with pytest.raises(TaskError, match="protected: .* is no pattern") as raised:
+    with pytest.raises(TaskError, match=r"protected\.1: .* is no pattern") as raised:
         load(folder)
     assert repr(pattern) in str(raised.value)
 
