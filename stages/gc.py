@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 @config_options
 def command(loaded: Loaded, as_json: bool, with_images: bool, older: str, dry_run: bool) -> None:
     """Remove half-written checkpoints, containers of dead workers and killed builds and, if asked, images that no
-    command has wanted for a week. Images of this run, and of runs beside it whose trials are not all done, stay.
+    command has wanted for a week. Images of this run, and of runs beside it whose trials are not all done and
+    verified, stay.
 
     Nothing that an open round needs is touched; checkpoints go by retention.policies, token data by retention.tokens.
     """
@@ -108,14 +109,15 @@ def _store(store: Store, loaded: Loaded, older: float | None, dry_run: bool) -> 
 
 
 def _needed_beside(loaded: Loaded) -> set[str]:
-    """Tags of the images of all runs under run.dir that have trials to do. A run that cannot be read needs what it
-    may: then nothing is known, and the error says which it is."""
-    from lego.rundb import catalogue
+    """Tags of the images of all runs under run.dir that have trials to do or to verify. A run that cannot be read needs
+    what it may: then nothing is known, and the error says which it is."""
+    from lego.rundb import catalogue, verdicts
     from lego.rundb.store import Store
 
     tags: set[str] = set()
     for path in sorted(Path(loaded.config.run.dir).glob("*/run.db")):
         with closing(Store.open_read_only(path)) as beside:
-            if beside.value("SELECT count(*) FROM trials WHERE status IN ('pending', 'running')"):
+            to_do = beside.value("SELECT count(*) FROM trials WHERE status IN ('pending', 'running')")
+            if to_do or verdicts.awaited(beside):
                 tags |= {image["tag"] for image in catalogue.images(beside)}
     return tags

@@ -8,27 +8,38 @@ from typing import TYPE_CHECKING
 import click
 import uvloop
 
-from lego.errors import GateError
+from lego.errors import ConfigError, GateError, VerifierError
 from stages._common import config_options, print_json, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lego.config.load import Loaded
+    from lego.rollout.site import Workshop
+    from lego.rollout.stopping import Stop
 
 
 @click.command()
 @click.option("--oracle", is_flag=True, help="Check every task: nothing done must fail, the solution must pass, twice.")
-@click.option("--again", is_flag=True, help="Verify the latest round's submissions once more; list what changed.")
+@click.option("--again", is_flag=True, help="Verify stored submissions of every round once more; list what changed.")
+@click.option(
+    "--round", "chosen", type=int, multiple=True, metavar="N", help="With --again: only rounds N; may be repeated."
+)
 @config_options
-def command(loaded: Loaded, as_json: bool, oracle: bool, again: bool) -> None:
+def command(loaded: Loaded, as_json: bool, oracle: bool, again: bool, chosen: tuple[int, ...]) -> None:
     """Grade what the trials left, each in a fresh container that the agent never saw."""
     if oracle and again:
         raise click.UsageError("--oracle and --again are two different checks; give one")
-    work = check_oracle if oracle else _again if again else _verify
-    uvloop.run(work(loaded, as_json))
+    if chosen and not again:
+        raise click.UsageError("--round goes with --again")
+    if again:
+        uvloop.run(_again(loaded, as_json, chosen))
+    else:
+        uvloop.run((check_oracle if oracle else _verify)(loaded, as_json))
 
 
 async def _verify(loaded: Loaded, as_json: bool) -> None:
-    from lego.rundb import rounds
+    from lego.rundb import rounds, verdicts
     from lego.rundb.summary import summarise
     from stages._round import run_round, tell_summary
     from stages._run import at_work
@@ -38,6 +49,8 @@ async def _verify(loaded: Loaded, as_json: bool) -> None:
         if not open_rounds:
             click.echo("no round is open: nothing to verify (lego rollout begins one)", err=True)
         for round_ in open_rounds:
+            if verdicts.waiting(run.store, round_.id):
+                await _ready(workshop, {task for task, _ in rounds.tasks_of(run.store, round_.id)}, stop)
             await run_round(workshop, round_, stop, trials_too=False)
         if as_json:
             print_json([{"kind": r.kind, "round": r.ordinal, **asdict(summarise(run.store, r))} for r in open_rounds])
@@ -78,21 +91,40 @@ async def check_oracle(loaded: Loaded, as_json: bool) -> None:
         )
 
 
-async def _again(loaded: Loaded, as_json: bool) -> None:
-    from lego.rollout.again import verify_again
+async def _again(loaded: Loaded, as_json: bool, chosen: tuple[int, ...]) -> None:
+    """Raises VerifierError where some could not be verified again."""
+    from lego.rollout.again import Again, verify_again
     from lego.rundb import rounds, verdicts
     from stages._run import at_work
 
     async with at_work(loaded) as (run, workshop, stop):
-        round_ = rounds.latest(run.store, "train") or rounds.latest(run.store, "eval")
-        rows = verdicts.finished(run.store, round_.id) if round_ else []
-        with progress("verdicts", len(rows), heading="verifying the latest round again") as bar:
-            changed = await stop.or_abandon(verify_again(workshop, rows, bar.advance)) or []
-        if stop.asked.is_set():
-            return
-        if as_json:
-            print_json([asdict(change) for change in changed])
-        else:
-            for change in changed:
-                click.echo(f"trial {change.trial} {change.task}: {change.before} -> {change.now}")
-            click.echo(f"{len(changed)} of {len(rows)} verdicts changed")
+        wanted = [round_ for round_ in rounds.all_rounds(run.store) if not chosen or round_.ordinal in chosen]
+        if missing := set(chosen) - {round_.ordinal for round_ in wanted}:
+            raise ConfigError(f"--round: this run has no round {min(missing)}", hint="lego status lists them")
+        rows = [row for round_ in wanted for row in verdicts.finished(run.store, round_.id)]
+        await _ready(workshop, {row["task_id"] for row in rows}, stop)
+        with progress("verdicts", len(rows), heading=f"verifying {len(wanted)} rounds again") as bar:
+            again = await stop.or_abandon(verify_again(workshop, rows, bar.advance)) or Again()
+    if as_json:
+        print_json(asdict(again))
+    else:
+        for change in again.changed:
+            click.echo(f"trial {change.trial} {change.task}: {change.before} -> {change.now}")
+        for trial, why in sorted(again.kept.items()):
+            click.echo(f"trial {trial} keeps its verdict, as it could not be verified again: {why}")
+        click.echo(f"{len(again.changed)} of {again.verified} verdicts changed")
+    if again.kept:
+        raise VerifierError(
+            f"{len(again.kept)} of {again.verified + len(again.kept)} trials could not be verified again",
+            hint="their earlier verdicts stay as they were; run the command again",
+        )
+
+
+async def _ready(workshop: Workshop, tasks: Collection[str], stop: Stop) -> None:
+    """Build what is missing of the images that these tasks are verified in; what does not build shows where it is
+    needed."""
+    from stages._building import build_with_progress
+
+    known = [task for name, task in workshop.run.tasks.items() if name in tasks]
+    if known:
+        await stop.or_abandon(build_with_progress(lambda on_event: workshop.build_images(known, [], on_event)))

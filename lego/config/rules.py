@@ -43,7 +43,7 @@ SOURCES = ("harbor", "swebench", "family")
 WITHOUT_RATIO = ("rloo", "reinforce")
 """Objectives without an importance ratio (lego.objective.recipes)."""
 BASES = ("debian:", "registry:", "rootfs:")
-DURATIONS = ("sandbox.timeout", "rollout.lease", "verify.timeout")
+DURATIONS = ("sandbox.timeout", "rollout.lease", "rollout.retry_pause", "verify.timeout")
 SIZES = ("engine.cache", "sandbox.memory", "sandbox.disk", "sandbox.disk_reserve")
 SMALLEST_LIMIT = 2**20
 

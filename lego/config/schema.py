@@ -117,6 +117,9 @@ class RolloutSection:
     max_attempts: int = tunable(3, "attempts of one trial after infrastructure faults")
     concurrency: int = machine(4, "trials run at once")
     lease: str = machine("60s", "how long a worker may be silent before its work is taken over")
+    retry_pause: str = machine(
+        "5s", "pause before what infrastructure broke is tried again, five times as long each time (5 minutes at most)"
+    )
 
 
 @dataclass

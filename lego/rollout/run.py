@@ -108,7 +108,11 @@ def open_run(loaded: Loaded) -> Run:
                 f"sandbox.memory: {name} needs at least {spec.run.memory}, and is given {config.sandbox.memory}",
                 hint="it would end in the middle of a trial, and the policy would get the blame",
             )
-    store = Store.open(run_db(config.run.dir, config.run.name), lease=parse_duration(config.rollout.lease))
+    store = Store.open(
+        run_db(config.run.dir, config.run.name),
+        lease=parse_duration(config.rollout.lease),
+        pause=parse_duration(config.rollout.retry_pause),
+    )
     with _set_up_lock(folder), store.write():
         meta.settle_config(store, flat(config), tags())
         for name, spec in specs.items():

@@ -114,3 +114,10 @@ def m001_initial(db: Database) -> None:
     for statement in _M001.split(";"):
         if statement.strip():
             db.execute(statement)
+
+
+@migrations()
+def m002_pauses(db: Database) -> None:
+    """When an attempt, or a verification, may begin (Unix seconds)."""
+    for column in ("due", "verify_due"):
+        db.execute(f"ALTER TABLE trials ADD COLUMN {column} REAL NOT NULL DEFAULT 0")

@@ -38,18 +38,22 @@ _NETWORK_FILESYSTEMS = {
 class Store:
     """A run database. One writer a process; use it from one thread.
 
-    `owner` names this process in leases. `lease` is how long, in seconds, a silent owner keeps its work.
+    `owner` names this process in leases. `lease` is how long, in seconds, a silent owner keeps its work. `pause`: how
+    long what infrastructure broke waits before it is tried again.
     """
 
-    def __init__(self, path: Path, db: Database, *, lease: float = 60.0, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, db: Database, *, lease: float = 60.0, pause: float = 0.0, read_only: bool = False
+    ) -> None:
         self.path = path
         self.db = db
         self.lease = lease
+        self.pause = pause
         self.owner = new_owner()
         self.read_only = read_only
 
     @classmethod
-    def open(cls, path: Path, *, lease: float = 60.0) -> Store:
+    def open(cls, path: Path, *, lease: float = 60.0, pause: float = 0.0) -> Store:
         """Open the database, making it (and its folder) if need be, and bring its schema up to date."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +74,7 @@ class Store:
             # What was acknowledged survives a killed process; a power cut can cost the last moments, never the file.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
-            store = cls(path, db, lease=lease)
+            store = cls(path, db, lease=lease, pause=pause)
             _refuse_newer(path, db)
             if migrations.pending(db):
                 with store.write():

@@ -9,6 +9,7 @@ from typing import Any
 from lego.errors import Fault, LeaseLost
 from lego.rundb.blobs import pack_bytes, to_json
 from lego.rundb.owner import is_dead
+from lego.rundb.pauses import later
 from lego.rundb.store import Row, Store, now
 
 
@@ -29,13 +30,13 @@ def _trial(row: Row) -> Trial:
 
 
 def claim(store: Store, round_id: int) -> Trial | None:
-    """Take the next pending trial of the round, or None."""
+    """Take the next pending trial of the round that is due, or None; what was tried last comes last."""
     with store.write():
         rows = store.rows(
             "UPDATE trials SET status = 'running', lease_owner = ?, lease_until = ?, started_at = ? WHERE id ="
-            " (SELECT id FROM trials WHERE round_id = ? AND status = 'pending' ORDER BY attempt DESC, id LIMIT 1)"
-            " RETURNING *",
-            (store.owner, now() + store.lease, now(), round_id),
+            " (SELECT id FROM trials WHERE round_id = ? AND status = 'pending' AND due <= ?"
+            " ORDER BY due, attempt, id LIMIT 1) RETURNING *",
+            (store.owner, now() + store.lease, now(), round_id, now()),
         )
     return _trial(rows[0]) if rows else None
 
@@ -105,6 +106,8 @@ def _close_failed(store: Store, row: Row, fault: Fault, ending: str, reason: str
                 "sample": row["sample"],
                 "attempt": row["attempt"] + 1,
                 "status": "pending",
+                # A worker's death says nothing of the machine.
+                "due": 0.0 if ending == "lease" else later(store.pause, row["attempt"]),
             },
         )
 
@@ -119,7 +122,8 @@ def _fenced(store: Store, trial: Trial) -> Row:
 
 
 def fail(store: Store, trial: Trial, fault: Fault, reason: str, max_attempts: int) -> None:
-    """Close the attempt without a submission. An infra fault opens the next attempt, up to the cap."""
+    """Close the attempt without a submission. An infra fault opens the next attempt, up to the cap, for when the
+    store's pause is over."""
     with store.write():
         _close_failed(store, _fenced(store, trial), fault, "error", reason, max_attempts)
 

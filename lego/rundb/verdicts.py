@@ -8,6 +8,7 @@ from typing import Any
 
 from lego.errors import LeaseLost
 from lego.rundb.blobs import pack_bytes, to_json
+from lego.rundb.pauses import later
 from lego.rundb.store import Row, Store, now
 
 MAX_ATTEMPTS = 3
@@ -21,6 +22,7 @@ IS_LATEST = "v.id = (SELECT max(id) FROM verdicts WHERE trial_id = t.id)"
 SOLVED = "(v.reward = 1.0 AND v.tamper = '[]')"
 """The condition that verdict `v` says solved: whoever tampered with the grading has solved nothing."""
 
+_ERRORS = "SELECT count(*) FROM verdicts WHERE trial_id = ? AND outcome = 'error'"
 _WAITING = (
     "SELECT t.id FROM trials t WHERE t.round_id = :round AND t.status = 'finished' AND t.verify_owner IS NULL"
     f" AND t.verify_attempts < {MAX_CLAIMS}"
@@ -31,14 +33,21 @@ _WAITING = (
 
 
 def claim(store: Store, round_id: int) -> Row | None:
-    """Take the next finished trial of the round that has no verdict (a verifier fault is tried again), or None."""
+    """Take the next finished trial of the round that has no verdict, or None. A verifier fault is tried again, when it
+    is due; what was tried last comes last."""
     with store.write():
         rows = store.rows(
             "UPDATE trials SET verify_owner = :owner, verify_until = :until, verify_attempts = verify_attempts + 1"
-            f" WHERE id = ({_WAITING} ORDER BY t.id LIMIT 1) RETURNING *",
-            {"owner": store.owner, "until": now() + store.lease, "round": round_id},
+            f" WHERE id = ({_WAITING} AND t.verify_due <= :now ORDER BY t.verify_due, t.id LIMIT 1) RETURNING *",
+            {"owner": store.owner, "until": now() + store.lease, "round": round_id, "now": now()},
         )
     return rows[0] if rows else None
+
+
+def awaited(store: Store) -> bool:
+    """Whether trials of open rounds still await a verdict."""
+    open_rounds = store.rows("SELECT id FROM rounds WHERE status = 'open'")
+    return any(waiting(store, row["id"]) or being_verified(store, row["id"]) for row in open_rounds)
 
 
 def waiting(store: Store, round_id: int) -> int:
@@ -62,7 +71,8 @@ def record(
     seconds: float,
     leased: bool = True,
 ) -> int:
-    """Append a verdict. With `leased`, only while this process holds the verification; the lease ends with it."""
+    """Append a verdict. With `leased`, only while this process holds the verification; the lease ends with it, and
+    after an infra fault the store's pause begins."""
     with store.write():
         if leased:
             held = store.execute(
@@ -71,6 +81,9 @@ def record(
             )
             if not held:
                 raise LeaseLost(f"the verification of trial {trial_id} was taken over by another worker")
+            if outcome == "error" and detail.get("fault") == "infra":
+                tries = 1 + int(store.value(_ERRORS, (trial_id,)))
+                store.execute("UPDATE trials SET verify_due = ? WHERE id = ?", (later(store.pause, tries), trial_id))
         return store.insert(
             "verdicts",
             {

@@ -37,6 +37,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Config:
             "max_output_tokens": 96,
             "concurrency": 2,
             "max_attempts": 60,
+            "retry_pause": "1ms",
         },
         "verify": {"concurrency": 2},
         "loop": {"rounds": 2},

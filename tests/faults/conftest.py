@@ -96,7 +96,13 @@ class Project:
             "tasks": {"train": [{"source": "harbor", "path": "tasks"}]},
             "harness": {"tiny-agent": 1.0},
             "sandbox": {"memory": "96m", "pids": 48, "disk": "32m", "timeout": "30s"},
-            "rollout": {"tasks_per_round": 0, "samples_per_task": 2, "concurrency": 2, "max_output_tokens": 4096},
+            "rollout": {
+                "tasks_per_round": 0,
+                "samples_per_task": 2,
+                "concurrency": 2,
+                "max_output_tokens": 4096,
+                "retry_pause": "1ms",
+            },
         }
         for name, section in sections.items():
             config[name] = section if name in ("harness", "tasks") else {**config.get(name, {}), **section}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lego.errors import LeaseLost
-from lego.rundb import owner, rounds, training, trials, verdicts
+from lego.rundb import owner, pauses, rounds, training, trials, verdicts
 from lego.rundb.store import Store
 from tests.rundb.conftest import fill
 
@@ -116,6 +116,86 @@ def test_attempts_are_capped_and_the_slot_stays_empty(store: Store) -> None:
     assert trials.claim(store, round_.id) is None
     assert trials.unfinished(store, round_.id) == 0
     assert trials.infra_streak(store, round_.id) == ["podman died"] * 3
+
+
+class Hands:
+    """The clock of the database, which the test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.time = 1000.0
+        for module in (pauses, trials, verdicts):
+            monkeypatch.setattr(module, "now", lambda: self.time)
+
+
+def test_an_outage_of_a_moment_uses_up_no_attempt(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was tried comes again later each time, and after all that was not tried yet."""
+    hands, round_ = Hands(monkeypatch), fill(store, tasks=1, samples=3)
+    store.pause, tried = 5.0, []
+    for _ in range(3):
+        trial = trials.claim(store, round_.id)
+        assert trial
+        tried.append((trial.sample, trial.attempt))
+        trials.fail(store, trial, "infra", "podman died", 3)
+        hands.time += 0.5
+    assert tried == [(0, 1), (1, 1), (2, 1)]
+    assert trials.claim(store, round_.id) is None and trials.unfinished(store, round_.id) == 3
+    hands.time = 1005.6
+    second = [trials.claim(store, round_.id) for _ in range(3)]
+    assert [one and (one.sample, one.attempt) for one in second] == [(0, 2), (1, 2), None]
+    assert second[0]
+    trials.fail(store, second[0], "infra", "podman died", 3)
+    hands.time += 24.9
+    third = trials.claim(store, round_.id)
+    assert third and (third.sample, third.attempt) == (2, 2)
+    assert trials.claim(store, round_.id) is None
+    hands.time += 0.1
+    last = trials.claim(store, round_.id)
+    assert last and (last.sample, last.attempt) == (0, 3)
+
+
+def test_a_killed_workers_trial_is_due_at_once(store: Store) -> None:
+    round_ = fill(store, tasks=1, samples=1)
+    store.pause = 1e6
+    assert trials.claim(store, round_.id)
+    store.execute("UPDATE trials SET lease_until = 0")
+    assert trials.reclaim(store, round_.id, 3) == 1
+    again = trials.claim(store, round_.id)
+    assert again and again.attempt == 2
+
+
+def test_a_verification_that_infrastructure_broke_waits_and_comes_last(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands, round_ = Hands(monkeypatch), fill(store, tasks=1, samples=2)
+    store.pause = 5.0
+    while (trial := trials.claim(store, round_.id)) is not None:
+        finish(store, trial)
+
+    def verified(outcome: str, fault: str) -> int:
+        row = verdicts.claim(store, round_.id)
+        assert row
+        verdicts.record(
+            store, row["id"], reward=None, outcome=outcome, detail={"fault": fault}, tamper=[], trust="", log=b"",
+            seconds=0.0,
+        )  # fmt: skip
+        return int(row["id"])
+
+    assert [verified("error", "infra"), verified("error", "infra")] == [1, 2]
+    assert verdicts.claim(store, round_.id) is None
+    assert verdicts.waiting(store, round_.id) == 2 and verdicts.awaited(store), "they are waited for all the same"
+    hands.time += 5
+    assert [verified("error", "infra"), verified("error", "task")] == [1, 2]
+    assert verified("error", "task") == 2, "a fault of the task's is no outage"
+    assert verdicts.claim(store, round_.id) is None
+    hands.time += 25
+    assert verified("passed", "") == 1
+    assert not verdicts.waiting(store, round_.id) and not verdicts.awaited(store)
+
+
+def test_the_pause_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    hands = Hands(monkeypatch)
+    waits = [pauses.later(5.0, tries) - hands.time for tries in range(1, 60)]
+    assert waits[:3] == [5, 25, 125] and set(waits[3:]) == {300}
 
 
 def test_a_policy_fault_opens_no_attempt(store: Store) -> None:
