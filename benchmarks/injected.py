@@ -33,7 +33,7 @@ def run() -> list[Measure]:
 
 async def _measure(podman: Podman, folder: Path) -> list[Measure]:
     section, out = ImagesSection(), folder / "tasks"
-    shop = Shop(podman, section, Limits(), out, _say, lambda told: None, asyncio.Event())
+    shop = Shop(podman, section, Limits(), out, _say, lambda told: None)
     made = await inject(Wanted(TARGET, COUNT, seed=1, jobs=2), shop)
     tasks = [harbor.load(path) for path in harbor.find(out)]
     builder = Builder(podman, section, folder / "logs")

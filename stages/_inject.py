@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +30,7 @@ async def inject(
     from lego.units import parse_size
     from stages._run import say
 
+    targets = tuple(dict.fromkeys(targets))
     settings = load(config, ()).config if config else Config()
     sandbox = settings.sandbox
     limits = Limits(
@@ -38,29 +38,22 @@ async def inject(
     )
     made: list[Made] = []
     failed: list[LegoError] = []
+    kept: dict[str, int] = {}
     with Podman.open(podman_settings(settings)) as podman:
         await podman.call(reaper.sweep, podman)
         async with stop_on_signals(say) as stop:
             with progress("tasks", count * len(targets), heading=f"{count} tasks of {', '.join(targets)}") as bar:
                 for target in targets:
-                    before = sum(len(one.tasks) for one in made)
 
-                    def on_told(told: Told, before: int = before, target: str = target) -> None:
+                    def on_told(told: Told, target: str = target) -> None:
+                        kept[target] = told.kept
                         detail = f"{target}: {told.decided} of {told.candidates} candidates   {told.newest.reason}"
-                        bar.update(before + told.kept, detail=detail)
+                        bar.update(sum(kept.values()), detail=detail)
 
-                    shop = Shop(podman, settings.images, limits, out.absolute(), bar.log, on_told, stop.asked)
-                    work = make(Wanted(target, count, seed, jobs, requirements), shop)
-                    forced = asyncio.create_task(stop.forced.wait())
-                    running = asyncio.create_task(work)
-                    await asyncio.wait({running, forced}, return_when=asyncio.FIRST_COMPLETED)
-                    forced.cancel()
-                    if not running.done():
-                        running.cancel()
-                        await asyncio.gather(running, return_exceptions=True)
-                        break
+                    shop = Shop(podman, settings.images, limits, out.absolute(), bar.log, on_told)
                     try:
-                        made.append(running.result())
+                        one = await stop.or_abandon(make(Wanted(target, count, seed, jobs, requirements), shop))
+                        made += [one] if one else []
                     except LegoError as error:
                         if len(targets) == 1 or error.fault == "infra":
                             raise
@@ -74,7 +67,7 @@ async def inject(
     else:
         for one in made:
             click.echo(_line(one.name, one.version, len(one.tasks), one.ends, one.tests, one.excluded, one.seconds))
-        click.echo(f"{sum(len(one.tasks) for one in made)} tasks in {out}")
+        click.echo(f"{sum(kept.values())} tasks in {out}")
     if stopped:
         raise click.Abort
     if failed or any(len(one.tasks) < count for one in made):

@@ -53,7 +53,7 @@ class Baseline:
 async def measure(worker: Worker, project: Project, layout: Layout, limit: float) -> Baseline:
     """Run the suite twice as it is and once under coverage.
 
-    `limit`: seconds a test may take; a slower one is excluded. Raises TaskError where no test is found, or none
+    `limit`: seconds of CPU a test may take; a slower one is excluded. Raises TaskError where no test is found, or none
     passes each time.
     """
     plugins = tuple(name for name, package in worker.facts["plugins"] if normalised(package) != project.name)

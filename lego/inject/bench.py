@@ -29,9 +29,9 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Ask:
-    """Tests to run. `names` None means all in `files`; `limit` is seconds a test, `budget` seconds in all.
-    `stop_at_limit`: a test that takes longer ends them all. `detail`: what failures showed; `coverage`: which lines
-    each test ran."""
+    """Tests to run. `names` None means all in `files`; `limit` is seconds of CPU a test (some times as many by the
+    clock), `budget` seconds in all. `stop_at_limit`: a test that takes longer ends them all. `detail`: what failures
+    showed; `coverage`: which lines each test ran."""
 
     files: Sequence[str]
     names: Sequence[str] | None = None
@@ -45,8 +45,8 @@ class Ask:
 
 @dataclass(frozen=True)
 class Ran:
-    """`tests`: id to what the run said of it (outcome, seconds, failure, home). `uncollected`: files that could not be
-    loaded, and why. `lines`: file to line to the ids of tests that ran it. `hung`: ended by force."""
+    """`tests`: id to what the run said of it (outcome, seconds, slow, failure, home). `uncollected`: files that could
+    not be loaded, and why. `lines`: file to line to the ids of tests that ran it. `hung`: ended by force."""
 
     tests: Mapping[str, Mapping[str, Any]]
     uncollected: Mapping[str, str]

@@ -27,14 +27,6 @@ class Mutation:
         return source[: self.start] + self.text + source[self.end :]
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where in a function a node stands: its statement's lines, the function, and the block the statement is in."""
-
-    lines: tuple[int, int]
-    scope: str
-
-
 class Source:
     """One file: its bytes, its tree, and where its nodes are."""
 

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import time
+import tomllib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -34,7 +35,7 @@ from lego.sandbox.create import Limits
 from lego.sandbox.podman import Podman
 from lego.tasks.task import Environment, Task
 
-_VERSION = "1"
+_VERSION = "2"
 """Raised when what is kept is decided differently."""
 
 
@@ -60,7 +61,6 @@ class Shop:
     out: Path
     say: Callable[[str], None]
     on_told: Callable[[Told], None]
-    stop: asyncio.Event
 
     @property
     def work(self) -> Path:
@@ -87,16 +87,16 @@ class Made:
 async def inject(wanted: Wanted, shop: Shop) -> Made:
     """Make `wanted.count` tasks from one target in `shop.out`, or as many as there are.
 
-    What an earlier, perhaps killed, call with the same seed did is not done again. Raises TaskError for a target that
-    gives no tasks, ImageError where its environment cannot be built.
+    What an earlier call with the same seed did, perhaps killed or cancelled, is not done again. Raises TaskError for a
+    target that gives no tasks, ImageError where its environment cannot be built.
     """
     begun = time.monotonic()
-    shop.out.mkdir(parents=True, exist_ok=True)
     project = await asyncio.to_thread(source.fetch, wanted.target, shop.work / "sdists")
     layout = layouts.read(project, wanted.requirements)
     if not layout.tests:
         hint = "tests are files test_*.py or *_test.py; many sdists leave them out: name a checkout's folder instead"
         raise TaskError(f"{wanted.target}: no tests found", hint=hint, fault="user")
+    _fits(project, shop.out)
     inside = resources.files("lego.inject.inside")
     text = recipe.dockerfile(layout)
     key = digest(_VERSION, project.sha256, text, layout.settings, inside.joinpath("run_tests.py").read_bytes())
@@ -125,9 +125,7 @@ async def inject(wanted: Wanted, shop: Shop) -> Made:
             if decision.task and not (shop.out / decision.task / "task.toml").is_file():
                 state.forget(decision.candidate)
         writer = Writer(state, project, layout, baseline, dockerfile)
-        search = Search(
-            project, layout, baseline, order, state, writer, shop.out, wanted.count, shop.on_told, shop.stop
-        )
+        search = Search(project, layout, baseline, order, state, writer, shop.out, wanted.count, shop.on_told)
         tasks = await search.run(worker, wanted.jobs)
         ends = Counter(one.reason for one in state.decisions.values())
         made = Made(
@@ -136,12 +134,25 @@ async def inject(wanted: Wanted, shop: Shop) -> Made:
             round(time.monotonic() - begun, 1),
         )  # fmt: skip
         record = {**vars(made), "seed": wanted.seed, "source": project.origin, "sha256": project.sha256}
+        if not tasks:
+            told = ", ".join(f"{count} {reason}" for reason, count in ends.most_common(4)) or "there are none"
+            raise TaskError(f"{wanted.target}: no candidate makes a task ({told})", fault="user")
         aside = state.write("made.json", json.dumps(record, indent=1).encode() + b"\n")
         aside.replace(shop.out / f"{project.name}-{project.version}.json")
-    if not tasks and not shop.stop.is_set():
-        told = ", ".join(f"{count} {reason}" for reason, count in ends.most_common(4))
-        raise TaskError(f"{wanted.target}: none of {len(order)} candidates makes a task ({told})", fault="user")
     return made
+
+
+def _fits(project: Project, out: Path) -> None:
+    """Raises TaskError where `out` is no place for a project's tasks: another version's may have the same ids."""
+    if (out / "task.toml").exists():
+        raise TaskError(f"{out} is itself a task", hint="name another folder with --out", fault="user")
+    for path in sorted(out.glob(f"{project.name}-*/task.toml")):
+        with contextlib.suppress(OSError, ValueError):
+            made = tomllib.loads(path.read_text()).get("metadata", {})
+            if made.get("package") == project.name and made.get("version") != project.version:
+                what = f"{out} holds tasks of {project.name} {made.get('version')}"
+                hint = f"those of {project.version} need a folder of their own: name another one with --out"
+                raise TaskError(what, hint=hint, fault="user")
 
 
 async def _environment(project: Project, layout: Layout, text: str, state: State, shop: Shop) -> tuple[str, str]:

@@ -82,20 +82,24 @@ class Search:
 
     def __init__(
         self, project: Project, layout: Layout, baseline: Baseline, order: Sequence[Candidate], state: State,
-        writer: Writer, out: Path, count: int, on_told: Callable[[Told], None], stop: asyncio.Event,
+        writer: Writer, out: Path, count: int, on_told: Callable[[Told], None],
     ) -> None:  # fmt: skip
         self._project, self._layout, self._baseline, self._order = project, layout, baseline, order
         self._state, self._writer, self._out, self._count = state, writer, out, count
-        self._on_told, self._stop = on_told, stop
+        self._on_told = on_told
         self._tried: dict[int, tuple[Tried, float]] = {}
         self._next = self._turn = 0
         self._lines: set[tuple[str, tuple[int, int]]] = set()
         self._checked: dict[str, bool] = {}
+        self._lost: set[int] = set()
         self._moved = asyncio.Condition()
         self.kept: list[str] = []
 
     async def run(self, open_worker: OpenWorker, jobs: int) -> list[str]:
-        """The ids of the kept tasks, in order. Fewer than asked for where there are no more, or a stop was asked."""
+        """The ids of the kept tasks, in order. Fewer than asked for where there are no more.
+
+        Raises SandboxError where no container comes up.
+        """
         self._decide()
         if not self._done():
             async with together() as group:
@@ -104,15 +108,20 @@ class Search:
         return self.kept
 
     def _done(self) -> bool:
-        return len(self.kept) >= self._count or self._turn >= len(self._order) or self._stop.is_set()
+        return len(self.kept) >= self._count or self._turn >= len(self._order)
 
     async def _work(self, open_worker: OpenWorker, jobs: int) -> None:
-        while (index := await self._take(jobs)) is not None:
+        index = await self._take(jobs)
+        while index is not None:
             async with open_worker() as worker:
                 lost = False
                 while index is not None and not lost:
                     lost = await self._try(worker, index)
-                    index = None if lost else await self._take(jobs)
+                    if lost and index not in self._lost:
+                        # Perhaps the machine's doing: once more, in another one.
+                        self._lost.add(index)
+                    else:
+                        index = await self._take(jobs)
 
     async def _take(self, jobs: int) -> int | None:
         """The next candidate to try, None when all is decided."""
@@ -141,7 +150,8 @@ class Search:
         return "" if self._checked[candidate.id] else "not another program"
 
     async def _try(self, worker: Worker, index: int) -> bool:
-        """Try one candidate; whether the container was lost over it."""
+        """Try one candidate; whether the container was lost over it. If it was, and for the first time, nothing is
+        decided."""
         begun = time.monotonic()
         lost = False
         tried = Tried("takes its container down")
@@ -149,6 +159,8 @@ class Search:
             bug = Bug(worker, self._project, self._layout, self._baseline, self._order[index])
             tried = await bug.attempt()
         except SandboxError:
+            if index not in self._lost:
+                return True
             lost = True
         async with self._moved:
             self._tried[index] = (tried, time.monotonic() - begun)

@@ -6,6 +6,7 @@ import email
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -103,9 +104,9 @@ def _kept(cache: Path, name: str, version: str) -> Path | None:
 
 
 def _download(name: str, version: str, cache: Path) -> Path:
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=cache) as folder:
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "--no-cache-dir"]
+    with tempfile.TemporaryDirectory(prefix="lego-sdist-") as folder:
+        # What pip needs to look into the sdist may well come as wheels.
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", name, "--no-cache-dir"]
         command += ["--disable-pip-version-check", "--dest", folder, f"{name}=={version}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT)
@@ -113,9 +114,10 @@ def _download(name: str, version: str, cache: Path) -> Path:
             raise _unreachable(name, f"pip did not finish in {_DOWNLOAD_TIMEOUT} s") from None
         got = sorted(Path(folder).iterdir())
         if done.returncode == 0 and got:
-            target = cache / got[0].name
-            got[0].rename(target)
-            return target
+            cache.mkdir(parents=True, exist_ok=True)
+            aside = cache / f".{got[0].name}.{os.getpid()}"
+            shutil.copyfile(got[0], aside)
+            return aside.rename(cache / got[0].name)
     complaints = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
     said = (complaints or done.stderr.strip().splitlines() or ["no output"])[-1].removeprefix("ERROR: ")
     if any(word in done.stderr for word in _NO_NETWORK):

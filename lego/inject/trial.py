@@ -17,7 +17,7 @@ from lego.inject.recipe import APP
 from lego.inject.source import Project
 
 TEST_LIMIT = 5.0
-"""Seconds a test may take in the search; a bug that makes one hang is not kept, since it would cost every grading."""
+"""Seconds of CPU a test may take in the search; a bug that makes one hang is not kept: it would cost every grading."""
 _SAMPLE = 60
 _LARGEST_SHARE = 0.5
 _SOLVE = "/lego/solve.sh"
@@ -67,13 +67,13 @@ class Bug:
             return Tried("flaky")
         if len(failing) > _LARGEST_SHARE * len(self._baseline.stable):
             return Tried("breaks too much")
-        text = instruct.instruction(self._project, self._mutation, _told(whole, failing), len(failing))
+        text = self._instruction(whole, failing)
         if text is None:
-            return Tried("cannot be told without its place")
+            return Tried("cannot be told")
         visible = self._visible(whole, failing)
         if visible is None:
             return Tried("its tests cannot be taken out")
-        reason = await self._check(failing, visible)
+        reason = await self._check(failing, visible, text)
         if reason:
             return Tried(reason)
         gone = set(failing)
@@ -86,6 +86,9 @@ class Bug:
             ),
         )  # fmt: skip
 
+    def _instruction(self, ran: Ran, failing: Sequence[str]) -> str | None:
+        return instruct.instruction(self._project, self._mutation, _told(ran, failing), len(failing))
+
     def _patch(self) -> bytes:
         return patch.unified(self._mutation.path, self._mutated, self._original)
 
@@ -96,7 +99,7 @@ class Bug:
         chosen = set(random.Random(self._candidate.id).sample(tied, _SAMPLE))
         return tuple(name for name in tied if name in chosen)
 
-    async def _check(self, failing: Sequence[str], visible: Mapping[str, bytes]) -> str:
+    async def _check(self, failing: Sequence[str], visible: Mapping[str, bytes], text: str) -> str:
         """Why the task does not hold: what an agent sees shows the bug, or the outcomes do not repeat."""
         files = tuple(dict.fromkeys(name.partition("::")[0] for name in failing))
         seen = await self._worker.tests(
@@ -106,8 +109,8 @@ class Bug:
         known = self._baseline.excluded
         if seen.hung or seen.uncollected or any(name not in known for name in set(seen.tests) - seen.passed()):
             return "what is left of its tests shows it"
-        again = await self._run(failing)
-        if again.passed():
+        again = await self._run(failing, detail=True)
+        if again.passed() or self._instruction(again, failing) != text:
             return "flaky"
         script = solve_script(self._patch())
         place = f"{APP}/{self._mutation.path}"
@@ -152,7 +155,7 @@ class Bug:
 
 
 def _unfit(ran: Ran) -> str:
-    if ran.hung or any(said["seconds"] >= TEST_LIMIT for said in ran.tests.values()):
+    if ran.hung or any("slow" in said for said in ran.tests.values()):
         return "hangs"
     return "does not load" if ran.uncollected else ""
 

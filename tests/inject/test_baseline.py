@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from lego.config.schema import ImagesSection
@@ -70,6 +68,25 @@ async def test_suites_that_cannot_be_used(run, told, hint):
 async def test_a_folder_without_tests(tmp_path):
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg/a.py").write_text("x = 1\n")
-    shop = Shop(None, ImagesSection(), Limits(), tmp_path / "out", print, print, asyncio.Event())
+    shop = Shop(None, ImagesSection(), Limits(), tmp_path / "out", print, print)
     with pytest.raises(TaskError, match="no tests found"):
         await inject(Wanted(str(tmp_path / "pkg"), 1, 1, 1), shop)
+    assert [path.name for path in tmp_path.iterdir()] == ["pkg"]
+
+
+@pytest.mark.parametrize(
+    ("place", "made", "told"),
+    [
+        ("pkg-12345678/task.toml", '[metadata]\npackage = "pkg"\nversion = "0.9"\n', "holds tasks of pkg 0.9"),
+        ("task.toml", "", "is itself a task"),
+    ],
+)
+async def test_folders_that_are_no_place_for_the_tasks(tmp_path, place, made, told):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/test_a.py").write_text("x = 1\n")
+    (tmp_path / "out" / place).parent.mkdir(parents=True)
+    (tmp_path / "out" / place).write_text(made)
+    shop = Shop(None, ImagesSection(), Limits(), tmp_path / "out", print, print)
+    with pytest.raises(TaskError, match=told) as error:
+        await inject(Wanted(str(tmp_path / "pkg"), 1, 1, 1), shop)
+    assert "--out" in error.value.hint

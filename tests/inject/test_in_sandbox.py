@@ -110,8 +110,8 @@ def folder(tmp_path):
     return place
 
 
-def shop(podman, out, told=lambda told: None, stop=None):
-    return Shop(podman, ImagesSection(), Limits(), out, lambda line: None, told, stop or asyncio.Event())
+def shop(podman, out, told=lambda told: None):
+    return Shop(podman, ImagesSection(), Limits(), out, lambda line: None, told)
 
 
 def contents(out):
@@ -127,9 +127,11 @@ async def test_from_a_folder_to_tasks(podman, folder, tmp_path):
     }
 
     # The same seed gives the same tasks, whatever the number of workers, and however often it is stopped on the way.
-    stop = asyncio.Event()
-    first = shop(podman, tmp_path / "two", lambda told: stop.set() if told.kept else None, stop)
-    assert len((await inject(Wanted(str(folder), 3, 1, 1), first)).tasks) == 1
+    first = shop(podman, tmp_path / "two", lambda told: stopped.cancel() if told.kept else None)
+    stopped = asyncio.create_task(inject(Wanted(str(folder), 3, 1, 1), first))
+    with pytest.raises(asyncio.CancelledError):
+        await stopped
+    assert [path.name for path in (tmp_path / "two").iterdir()] == made.tasks[:1]
     again = await inject(Wanted(str(folder), 3, 1, 1), shop(podman, tmp_path / "two"))
     assert again.tasks == made.tasks
     assert [path.name for path in harbor.find(tmp_path / "two")] == sorted(made.tasks)
@@ -152,6 +154,7 @@ async def test_from_a_folder_to_tasks(podman, folder, tmp_path):
         assert all(f"def {name.rpartition('::')[2].partition('[')[0]}(".encode() not in agent_sees
                    for name in names["fail_to_pass"])  # fmt: skip
         assert not any(word in task.instruction for word in ("core", "clamp", "windows", "mean"))
+        assert "```python" in task.instruction and "___(" in task.instruction
 
     async def grade(candidate, task=tasks[0]):
         verdict = await verify(podman, task, task_tag(task, section), candidate, Limits())

@@ -81,7 +81,7 @@ def run(monkeypatch, folder, *, count, jobs, fails=lambda name: False, seed=1):
     monkeypatch.setattr(search, "Bug", Bug)
     state, writer = State(folder, 1, "key"), Written()
     told = []
-    one = Search(PROJECT, LAYOUT, BASELINE, order, state, writer, folder, count, told.append, asyncio.Event())
+    one = Search(PROJECT, LAYOUT, BASELINE, order, state, writer, folder, count, told.append)
     kept = asyncio.run(one.run(worker, jobs))
     assert kept == [decision.newest.task for decision in told if decision.newest.task]
     return kept, writer.tasks, tried, len(opened)
@@ -117,9 +117,29 @@ def test_a_line_gives_one_task_at_most(monkeypatch, tmp_path):
 def test_a_lost_container_costs_its_candidate_alone(monkeypatch, tmp_path):
     kept, _, _, opened = run(monkeypatch, tmp_path / "a", count=9, jobs=1, fails=lambda name: name.startswith("0"))
     assert len(kept) == 9 and all(not name.startswith("pkg-0") for name in kept)
-    assert opened == 1 + sum(
+    # Each was tried in a second container before it was given up.
+    assert opened == 1 + 2 * sum(
         decision.reason == "takes its container down" for decision in State(tmp_path / "a", 1, "key").decisions.values()
     )
+
+
+def test_a_container_lost_once_changes_nothing(monkeypatch, tmp_path):
+    whole = run(monkeypatch, tmp_path / "a", count=9, jobs=2)[0]
+    lost = set()
+    once = lambda name: name not in lost and not lost.add(name)  # noqa: E731
+    assert run(monkeypatch, tmp_path / "b", count=9, jobs=2, fails=once)[0] == whole and len(lost) > 9
+
+
+def test_no_container_to_be_had_is_one_error(tmp_path):
+    @contextlib.asynccontextmanager
+    async def worker():
+        raise SandboxError("no podman")
+        yield
+
+    order = candidates(PROJECT, LAYOUT, BASELINE, 1)
+    one = Search(PROJECT, LAYOUT, BASELINE, order, State(tmp_path, 1, "k"), Written(), tmp_path, 3, lambda told: None)
+    with pytest.raises(SandboxError, match="no podman"):
+        asyncio.run(one.run(worker, 2))
 
 
 def test_another_key_forgets(tmp_path):

@@ -18,6 +18,12 @@ from typing import Any
 Ask = dict[str, Any]
 DETAIL = 600
 """Characters of one text about a failure."""
+SOURCE = 20_000
+"""Characters of one test's source."""
+
+
+WAITING = 4
+"""Times the limit of a test that it may take by the clock, so that a busy machine changes nothing."""
 
 
 class Reporter:
@@ -77,7 +83,7 @@ class Reporter:
         if nodeid in self.homes:
             self.now["home"] = self.homes[nodeid]
         self.say(**self.now)
-        if self.ask.get("stop_at_limit") and self.now["seconds"] >= self.ask["limit"]:
+        if self.ask.get("stop_at_limit") and "slow" in self.now:
             self.session.shouldstop = "a test took too long"
 
     def pytest_assertrepr_compare(self, op: str, left: object, right: object) -> None:
@@ -87,15 +93,19 @@ class Reporter:
     @contextlib.contextmanager
     def limited(self) -> Iterator[None]:
         def stop(*_: object) -> None:
+            self.now["slow"] = True
             raise TimeoutError(f"more than {self.ask['limit']} s")
 
-        before = signal.signal(signal.SIGALRM, stop)
-        signal.setitimer(signal.ITIMER_REAL, self.ask["limit"])
+        timers = ((signal.SIGPROF, signal.ITIMER_PROF, 1), (signal.SIGALRM, signal.ITIMER_REAL, WAITING))
+        before = [signal.signal(number, stop) for number, _, _ in timers]
+        for _, timer, times in timers:
+            signal.setitimer(timer, times * self.ask["limit"])
         try:
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+            for (number, timer, _), handler in zip(timers, before, strict=True):
+                signal.setitimer(timer, 0)
+                signal.signal(number, handler)
 
 
 def plugin(pytest: Any, ask: Ask, out: int, coverage: Any) -> Reporter:
@@ -120,7 +130,7 @@ def plugin(pytest: Any, ask: Ask, out: int, coverage: Any) -> Reporter:
             report = yield
             if ask.get("detail") and report.failed and call.excinfo is not None:
                 with contextlib.suppress(Exception):
-                    report.said = failure(call.excinfo, item, self.compared)
+                    report.said = failure(call.excinfo, item, self.compared, ask["app"])
             return report
 
     return Hooks(ask, out, coverage)
@@ -137,20 +147,41 @@ def home(item: Any, app: str) -> list[str] | None:
     return [os.path.relpath(code.co_filename, app), function.__qualname__]
 
 
-def failure(excinfo: Any, item: Any, compared: list[str] | None) -> dict[str, Any]:
-    """What a failed test shows: the exception, the values compared, the test's own statement."""
-    own, statement = str(item.path), ""
-    for entry in excinfo.traceback:
-        if str(entry.path) == own or "/test" in str(entry.path):
-            statement = str(entry.statement)
-    last = str(excinfo.traceback[-1].path)
+def failure(excinfo: Any, item: Any, compared: list[str] | None, app: str) -> dict[str, Any]:
+    """What a failed test shows: the exception, the values compared, the source of the function in the tests that it
+    happened in with the line there (from 1), and what the test was given.
+
+    What a test states is looked at where it states it, perhaps in a function of the tests' own; anything else at the
+    line of the test itself.
+    """
+    own, last = str(item.path), str(excinfo.traceback[-1].path)
+    frames = [
+        entry
+        for entry in excinfo.traceback
+        if (str(entry.path) == own or of_tests(str(entry.path), app)) and not entry.name.startswith("<")
+    ]
+    in_test = last == own or of_tests(last, app) or "/_pytest/" in last or "/unittest/" in last
+    source, line = "", 0
+    if frames:
+        frame = frames[-1 if in_test else 0]
+        with contextlib.suppress(OSError, TypeError):
+            source, line = str(frame.frame.code.source()), frame.relline + 1
+    given = getattr(getattr(item, "callspec", None), "params", {})
     return {
         "type": excinfo.type.__name__,
         "message": str(excinfo.value)[:DETAIL],
         "compared": compared,
-        "statement": statement[:DETAIL],
-        "raised_in_test": last == own or "/_pytest/" in last or "/unittest/" in last,
+        "source": source[:SOURCE],
+        "line": line,
+        "given": {name: repr(value)[:DETAIL] for name, value in given.items()},
+        "raised_in_test": in_test,
     }
+
+
+def of_tests(path: str, app: str) -> bool:
+    """Whether a file lies in a folder of the project's tests."""
+    folders = os.path.relpath(path, app).split(os.sep)[:-1]
+    return ".." not in folders and bool({"test", "tests"}.intersection(folders))
 
 
 def lines_by_test(coverage: Any, app: str) -> tuple[dict[str, dict[int, list[int]]], list[str]]:
@@ -173,7 +204,8 @@ def run(ask: Ask, out: int) -> int:
     """Run what `ask` describes; `out` is a descriptor for the lines. Returns pytest's exit code.
 
     ask: app (folder of the project), settings (a pytest.ini), files (given to pytest), names (test ids, or null for
-    all), limit (seconds a test), stop_at_limit, scratch (a folder that may be written), detail, coverage, plugins.
+    all), limit (seconds of CPU a test), stop_at_limit, scratch (a folder that may be written), detail, coverage,
+    plugins.
     """
     import pytest
 
