@@ -23,6 +23,7 @@ _CHANGES = re.compile(r"0x[0-9a-f]{5,}|/tmp/|\bline \d+|\bFile \"|/app/")
 """Addresses, temporary places and positions: different each time, or a hint at the place."""
 _UNEQUAL = re.compile(r"\A(?:\w+ differ: )?(?P<left>.{1,200}?) != (?P<right>.{1,200}?)(?: : .*)?\Z")
 _HOLDS_NOT = "What the last statement says does not hold."
+_OTHER_TEXT = re.compile(r"^ *(?:Input|Actual message): ['\"](.*)['\"]$|does not match ['\"](.*)['\"]\Z", re.M)
 _NOT_RAISED = re.compile(r"DID NOT RAISE .*?(\w+)'?>?\)?\Z|\A(\w+) not raised")
 
 
@@ -109,7 +110,7 @@ def _said(failure: Mapping[str, Any], code: Shown, banned: frozenset[str]) -> st
         elif unequal := _UNEQUAL.match(first):
             operator, left, right = "==", unequal["left"], unequal["right"]
         elif code.raises:
-            return "An error is raised, but its text is not the one that is due."
+            return _other_text(message)
         else:
             return _HOLDS_NOT
         if not (_sayable(left) and _sayable(right)) or names_place(f"{left} {right}", banned):
@@ -119,6 +120,14 @@ def _said(failure: Mapping[str, Any], code: Shown, banned: frozenset[str]) -> st
         return ""
     error = _blanked(f"{kind}: {first}" if first and _sayable(first) else kind, banned)
     return f"`{error}` is raised {'in place of the error that is due' if code.raises else 'where no error should be'}."
+
+
+def _other_text(message: str) -> str:
+    """What pytest and unittest say where an error is the one that is due, but not its text."""
+    found = _OTHER_TEXT.search(message)
+    text = found[1] or found[2] if found else ""
+    tail = f": `{text}`" if text and _sayable(text) else ""
+    return f"The error that is raised does not say what it should{tail}."
 
 
 def _sayable(value: str) -> bool:

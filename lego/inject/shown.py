@@ -1,18 +1,20 @@
-"""What of a failing test is shown: the statement that failed, and those before it that made what it looks at."""
+"""What of a failing test is shown: it whole up to what failed, or that and what made the values it looks at."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lego.inject.edits import header
 
-_MOST_LINES = 12
+_MOST_LINES = 20
 _WIDEST = 200
+_LEFT_OUT = "# ..."
 _EXPECTED = re.compile(r"expect|want|desired|correct|\Aexp\Z", re.I)
 _RAISES = frozenset(("raises", "assertRaises", "assertRaisesRegex"))
+_Placed = tuple[ast.stmt, tuple[ast.stmt, ...]]
 _Block = ast.If | ast.For | ast.While | ast.With | ast.Try | ast.AsyncFor | ast.AsyncWith
 
 
@@ -47,12 +49,35 @@ def shown(source: str, line: int, given: Mapping[str, str]) -> Shown | None:
     if due:
         failing = due[0]
         around = around[: around.index(failing)] if failing in around else around
-    picked = _lines(failing, whole=bool(due) or not isinstance(failing, _Block))
-    wanted = _names(failing, whole=bool(due))
-    for block in around:
+    needed = _lines(failing, whole=bool(due) or not isinstance(failing, _Block))
+    rows = source.splitlines()
+    everything = range(_first(function.body[0]), max(needed) + 1)
+    if len(everything) <= _MOST_LINES and all(len(rows[number - 1]) <= _WIDEST for number in everything):
+        text = _dedented([rows[number - 1] for number in everything])
+        wanted = frozenset(one.id for one in ast.walk(function) if isinstance(one, ast.Name))
+    else:
+        picked, wanted = _slice(placed, (failing, *around), needed, whole=bool(due))
+        text = [_LEFT_OUT, *_dedented([rows[number - 1] for number in sorted(picked)])]
+    if isinstance(failing, _Block) and not due:
+        text.append(" " * (len(text[-1]) - len(text[-1].lstrip())) + "    ...")
+    if len(text) > _MOST_LINES + 2 or any(len(row) > _WIDEST for row in text):
+        return None
+    values = [f"{name} = {value}" for name, value in given.items() if name in wanted and _is_python(value)]
+    text = [*(row for row in values if len(row) <= _WIDEST), *text]
+    return Shown("\n".join(text), bool(due), _expected_side(failing, given))
+
+
+def _slice(
+    placed: Sequence[_Placed], failing: Sequence[ast.stmt], needed: frozenset[int], *, whole: bool
+) -> tuple[frozenset[int], frozenset[str]]:
+    """The lines of what failed, of the blocks around it, and, from there backwards, of what made or changed the values
+    that they look at; and the names of these. `failing`: the statement, and the blocks; `whole`: it is a block itself,
+    whose lines are all `needed`."""
+    picked, wanted = needed, _names(failing[0], whole=whole)
+    for block in failing[1:]:
         picked |= _lines(block, whole=False)
         wanted |= _names(block, whole=False)
-    for statement, outer in reversed([one for one in placed if one[0].lineno < failing.lineno]):
+    for statement, outer in reversed([one for one in placed if one[0].lineno < failing[0].lineno]):
         if not _makes(statement, wanted):
             continue
         more = picked.union(_lines(statement, whole=True), *(_lines(block, whole=False) for block in outer))
@@ -62,17 +87,12 @@ def shown(source: str, line: int, given: Mapping[str, str]) -> Shown | None:
         if not outer:
             wanted -= _bound(statement)
         wanted = wanted.union(_names(statement, whole=True), *(_names(block, whole=False) for block in outer))
-    rows = source.splitlines()
-    body = [rows[number - 1] for number in sorted(picked)]
-    margin = min(len(row) - len(row.lstrip()) for row in body if row.strip())
-    text = [row[margin:].rstrip() for row in body]
-    if isinstance(failing, _Block) and not due:
-        text.append(" " * (len(text[-1]) - len(text[-1].lstrip())) + "    ...")
-    if len(text) > _MOST_LINES or any(len(row) > _WIDEST for row in text):
-        return None
-    values = [f"{name} = {value}" for name, value in given.items() if name in wanted and _is_python(value)]
-    text = [*(row for row in values if len(row) <= _WIDEST), *text]
-    return Shown("\n".join(text), bool(due), _expected_side(failing, given))
+    return picked, wanted
+
+
+def _dedented(rows: list[str]) -> list[str]:
+    margin = min((len(row) - len(row.lstrip()) for row in rows if row.strip()), default=0)
+    return [row[margin:].rstrip() for row in rows]
 
 
 def _is_python(value: str) -> bool:
@@ -83,7 +103,7 @@ def _is_python(value: str) -> bool:
     return True
 
 
-def _placed(block: list[ast.stmt], outer: tuple[ast.stmt, ...]) -> Iterator[tuple[ast.stmt, tuple[ast.stmt, ...]]]:
+def _placed(block: list[ast.stmt], outer: tuple[ast.stmt, ...]) -> Iterator[_Placed]:
     """Each statement in order, with the blocks around it. Those of an `else`, a handler or the like are left out: the
     first line of their block would say something else."""
     for statement in block:

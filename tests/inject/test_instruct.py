@@ -56,7 +56,12 @@ DUE = code("with raises(KeyError): total(2)")
         ({"compared": ["==", "<object at 0x7f00aabbcc>", "4"]}, "What the last statement says does not hold."),
         ({**DUE, "type": "Failed", "message": "DID NOT RAISE <class 'KeyError'>"}, "No `KeyError` is raised, where"),
         ({"compared": None, "message": "KeyError not raised by total"}, "No `KeyError` is raised, where one is due."),
-        ({**DUE, "compared": None, "message": "Regex pattern did not match.\n x"}, "its text is not the one that is"),
+        (
+            {**DUE, "compared": None, "message": "Regex pattern did not match."},
+            "is raised does not say what it should.",
+        ),
+        ({**DUE, "compared": None, "message": 'Regex\n  Expected\n  Actual message: "it\'s"'}, "it should: `it's`."),
+        ({**DUE, "compared": None, "message": '"a" does not match "no"'}, "does not say what it should: `no`."),
         ({**ERROR, "type": "TypeError", "message": "no\nlen"}, "`TypeError: no` is raised where no error should be."),
         ({**ERROR, "type": "OSError", "message": "no /tmp/x"}, "`OSError` is raised where no error should be."),
         ({**ERROR, "message": "broken"}, "`AssertionError: broken` is raised where no error should be."),

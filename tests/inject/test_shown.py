@@ -1,4 +1,4 @@
-"""What is shown of a failing test: its statement and what that looks at, no more."""
+"""What is shown of a failing test: it up to what failed, or, of a long one, what that looks at."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import textwrap
 import pytest
 
 from lego.inject.shown import Shown, shown
+
+LONG = "".join(f"    unrelated({number})\n" for number in range(20))
 
 
 def told(source, given=None):
@@ -22,7 +24,7 @@ def told(source, given=None):
         # What made the values, what changed them, and nothing else.
         (
             """
-            def test_queue(self):
+            def test_queue():
                 other = [1]
                 queue = deque()
                 queue.append(3)
@@ -76,9 +78,33 @@ def told(source, given=None):
         ),
     ],
 )
-def test_the_statements_that_matter(source, text):
+def test_of_a_long_test_the_statements_that_matter(source, text):
+    source = textwrap.dedent(source).replace("():\n", f"():\n{LONG}", 1)
     found = told(source)
-    assert found is not None and found.text == text
+    assert found is not None and found.text == f"# ...\n{text}"
+
+
+def test_a_short_test_is_shown_up_to_where_it_fails():
+    found = told(
+        """
+        @mark
+        def test_queue():
+            '''Whatever.'''
+            queue = deque()
+
+            assert not queue
+            for one in queue:
+                assert one  #!
+                queue.append(5)
+        """
+    )
+    text = "'''Whatever.'''\nqueue = deque()\n\nassert not queue\nfor one in queue:\n    assert one"
+    assert found == Shown(text)
+
+
+def test_a_block_that_fails_at_its_beginning():
+    found = told("def t():\n    with f(1) as g:  #!\n        g.h()\n")
+    assert found == Shown("with f(1) as g:\n    ...")
 
 
 @pytest.mark.parametrize(
@@ -129,8 +155,8 @@ def test_which_side_is_the_expected_one(test, side):
 def test_long_preparations_are_cut_from_the_front():
     rows = [f"    x.append({number})" for number in range(40)]
     found = told("\n".join(["def t():", "    x = []", *rows, "    assert x == 1  #!"]))
-    assert found is not None and len(found.text.splitlines()) == 12
-    assert found.text.endswith("x.append(39)\nassert x == 1")
+    assert found is not None and len(found.text.splitlines()) == 21
+    assert found.text.startswith("# ...\nx.append(21)\n") and found.text.endswith("x.append(39)\nassert x == 1")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +167,7 @@ def test_long_preparations_are_cut_from_the_front():
         ("x = [f(y) for y in z]", 1),
         ("def t():\n    assert f()\n", 9),
         ("def t():\n    assert f('" + "x" * 200 + "')\n", 2),
-        ("def t():\n    assert f(\n" + "        1,\n" * 12 + "    )\n", 3),
+        ("def t():\n    assert f(\n" + "        1,\n" * 21 + "    )\n", 3),
         ("def t():\n    try:\n        f()\n    except KeyError:\n        assert g()\n", 5),
     ],
 )

@@ -8,6 +8,7 @@ is graded. Needs pytest, and coverage where the ask wants it; nothing of the pro
 
 import contextlib
 import importlib
+import inspect
 import json
 import os
 import signal
@@ -158,7 +159,9 @@ def failure(excinfo: Any, item: Any, compared: list[str] | None, app: str) -> di
     frames = [
         entry
         for entry in excinfo.traceback
-        if (str(entry.path) == own or of_tests(str(entry.path), app)) and not entry.name.startswith("<")
+        if (str(entry.path) == own or of_tests(str(entry.path), app))
+        and not entry.name.startswith("<")
+        and entry.frame.code.raw.co_flags & inspect.CO_OPTIMIZED  # No class's body.
     ]
     in_test = last == own or of_tests(last, app) or "/_pytest/" in last or "/unittest/" in last
     source, line = "", 0
