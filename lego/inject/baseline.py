@@ -72,10 +72,14 @@ async def measure(worker: Worker, project: Project, layout: Layout, limit: float
     stable = tuple(name for name in first.tests if name not in excluded)
     if not stable:
         what = ", ".join(f"{count} {outcome}" for outcome, count in Counter(excluded.values()).most_common(3))
+        hint = (
+            f"the first is {next(iter(excluded))}; tests that need the network or write into the repository fail in "
+            "the sandbox, and what tests need beside the project is named with --with PACKAGE"
+        )
+        tests = f"{len(first.tests)} tests" if len(first.tests) > 1 else "one test"
         raise TaskError(
-            f"{project.name}: none of its {len(first.tests)} tests passes each time as it stands ({what})",
-            hint=_hint(first), fault="user",
-        )  # fmt: skip
+            f"{project.name}: none of its {tests} passes each time as it stands ({what})", hint=hint, fault="user"
+        )
     number_of = {name: number for number, name in enumerate(stable)}
     lines = {
         path: {line: tuple(number_of[name] for name in names if name in number_of) for line, names in found.items()}

@@ -25,13 +25,15 @@ _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
 _LINE_LIMIT = 64 << 20
 _START = 120.0
 _PATIENCE = 60.0
+_WAITING = 4
+"""Times the CPU that a job may use which it may take by the clock, as in the container; a busy machine is slow."""
 
 
 @dataclass(frozen=True)
 class Ask:
     """Tests to run. `names` None means all in `files`; `limit` is seconds of CPU a test (some times as many by the
-    clock), `budget` seconds in all. `stop_at_limit`: a test that takes longer ends them all. `detail`: what failures
-    showed; `coverage`: which lines each test ran."""
+    clock), `budget` the same for all of them. `stop_at_limit`: a test that takes longer ends them all. `detail`: what
+    failures showed; `coverage`: which lines each test ran."""
 
     files: Sequence[str]
     names: Sequence[str] | None = None
@@ -93,7 +95,7 @@ class Worker:
     async def _job(self, job: dict[str, Any], files: Mapping[str, bytes], budget: float) -> dict[str, Any]:
         job["files"] = {path: base64.b64encode(data).decode() for path, data in files.items()}
         try:
-            async with asyncio.timeout(budget + _PATIENCE):
+            async with asyncio.timeout(_WAITING * budget + _PATIENCE):
                 self._writer.write(json.dumps(job).encode() + b"\n")
                 await self._writer.drain()
                 line = await self._reader.readline()

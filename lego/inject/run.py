@@ -144,6 +144,9 @@ async def inject(wanted: Wanted, shop: Shop) -> Made:
 
 def _fits(project: Project, out: Path) -> None:
     """Raises TaskError where `out` is no place for a project's tasks: another version's may have the same ids."""
+    there = next(path for path in (out, *out.parents) if path.exists())
+    if not there.is_dir():
+        raise TaskError(f"{out}: {there} is a file", hint="name another folder with --out", fault="user")
     if (out / "task.toml").exists():
         raise TaskError(f"{out} is itself a task", hint="name another folder with --out", fault="user")
     for path in sorted(out.glob(f"{project.name}-*/task.toml")):
