@@ -166,15 +166,14 @@ def _step_trainer(
 
 
 def _trainer(policy: PolicyRef, config: Config, step: int, temperature: float, reference: str | None = None) -> Trainer:
-    setting = _setting(policy, config, step, temperature, reference)
-    return Trainer(**asdict(setting), section=config.train, device=config.engine.device)
+    return Trainer(**asdict(_setting(policy, config, step, temperature, reference)), section=config.train)
 
 
 def _setting(policy: PolicyRef, config: Config, step: int, temperature: float, reference: str | None) -> Setting:
     engine, rollout = config.engine, config.rollout
     return Setting(
         policy_dir=policy.path, temperature=temperature, seed=config.run.seed + step, dtype=engine.dtype,
-        threads=engine.threads, reference_dir=reference,
+        threads=engine.threads, reference_dir=reference, device=engine.device,
         longest=rollout.max_total_tokens or rollout.max_turns * rollout.max_output_tokens,
     )  # fmt: skip
 

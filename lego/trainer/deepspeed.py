@@ -21,7 +21,7 @@ from deepspeed.utils.tensor_fragment import safe_set_full_optimizer_state, safe_
 from torch import Tensor, nn
 
 from lego.config.schema import OptimizerSection, TrainSection
-from lego.errors import TrainerError
+from lego.errors import ConfigError, TrainerError
 from lego.trainer.batch import Batch, TrainSegment, pack
 from lego.trainer.optimizer import MOMENTS, Paced, decayed_first, read_state, whole_shape
 from lego.trainer.policy import Policy, Scored
@@ -267,9 +267,16 @@ def _keep_names(model: Any) -> None:
         model._weight_conversions = [renaming for renaming in renamings if renaming.was_used()]
 
 
-def prepare(environment: Mapping[str, str] = os.environ) -> str:
-    """Join the processes that the launcher started; returns the device of this one."""
-    if torch.cuda.is_available():
+def prepare(wanted: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Join the processes that the launcher started; returns the device of this one. wanted: auto, cpu or cuda.
+
+    Raises ConfigError where there is no such device.
+    """
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "engine.device: cuda, and torch finds none on this machine", hint="engine.device=auto takes what there is"
+        )
+    if wanted != "cpu" and torch.cuda.is_available():
         device = f"cuda:{environment.get('LOCAL_RANK', '0')}"
         torch.cuda.set_device(device)
         deepspeed.init_distributed("nccl")

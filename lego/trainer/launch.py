@@ -30,11 +30,10 @@ from lego.trainer.checkpoint import NOTES_FILE, write_whole
 from lego.trainer.gradient import Progress
 from lego.trainer.hosts import SignOfLife, read_hosts, require_launcher
 from lego.trainer.step import StepReport, learns
+from lego.trainer.worker import JOB_FILE
 
 WORKER = "lego.trainer.worker"
-JOB_FILE, SEGMENTS_FILE, REPORT_FILE, PROGRESS_FILE, LOG_FILE = (
-    "job.json", "segments.pt", "report.json", "progress.json", "log",
-)  # fmt: skip
+SEGMENTS_FILE, REPORT_FILE, PROGRESS_FILE, LOG_FILE = "segments.pt", "report.json", "progress.json", "log"
 POLICY_FOLDER = "policy"
 WITH_PARENT = "LEGO_WORKERS_END_WITH_STDIN"
 """Set for workers whose standard input closes when the command that started them is gone."""
@@ -56,6 +55,7 @@ class Setting:
     threads: int
     longest: int
     reference_dir: str | None
+    device: str = "auto"
 
 
 class GangTrainer:
@@ -107,7 +107,8 @@ class GangTrainer:
         (self._folder / JOB_FILE).write_text(json.dumps(job), encoding="utf-8")
         sign = SignOfLife(self._folder, token)
         sign.give()
-        code = _watch(command(self.section, self._folder), self._folder, on_progress, sign)
+        started = command(self.section, self._folder, self._setting.device), environment(self._setting.device)
+        code = _watch(*started, self._folder, on_progress, sign)
         report = self._folder / REPORT_FILE
         if code or not report.is_file():
             raise _failure(self._folder, code)
@@ -149,8 +150,9 @@ def _array(value: Any) -> Any:
     return value.numpy() if isinstance(value, torch.Tensor) else value
 
 
-def command(section: TrainSection, folder: Path) -> list[str]:
-    """What starts the workers. Raises ConfigError where the hostfile, or what reaches its hosts, is not as needed."""
+def command(section: TrainSection, folder: Path, device: str) -> list[str]:
+    """What starts the workers, on `device` (engine.device). Raises ConfigError where the hostfile, or what reaches its
+    hosts, is not as needed."""
     file, processes = section.deepspeed.hostfile, section.deepspeed.processes
     if file:
         require_launcher(read_hosts(Path(file)))
@@ -159,20 +161,27 @@ def command(section: TrainSection, folder: Path) -> list[str]:
         # Else it puts an argument of its own before ours.
         launcher += ["--no_local_rank", "--module"]
     else:
-        number = processes or torch.cuda.device_count() or 1
+        number = processes or (device != "cpu" and torch.cuda.device_count()) or 1
         launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(number), "-m"]
     return [sys.executable, "-m", *launcher, WORKER, str(folder.resolve())]
 
 
-def _watch(command: Sequence[str], folder: Path, on_progress: Progress | None, sign: SignOfLife) -> int:
+def environment(device: str) -> dict[str, str]:
+    """The environment of the workers on this machine, and of what starts them."""
+    made = {**os.environ, WITH_PARENT: "1"}
+    made.setdefault("OMP_NUM_THREADS", "1")
+    if device == "cpu" or not torch.cuda.is_available():
+        made["DS_ACCELERATOR"] = "cpu"  # the launcher itself loads DeepSpeed
+    return made
+
+
+def _watch(
+    command: Sequence[str], surroundings: dict[str, str], folder: Path, on_progress: Progress | None, sign: SignOfLife
+) -> int:
     """Run to the end, telling of progress; the exit code."""
-    environment = {**os.environ, WITH_PARENT: "1"}
-    environment.setdefault("OMP_NUM_THREADS", "1")
-    if not torch.cuda.is_available():
-        environment["DS_ACCELERATOR"] = "cpu"  # the launcher itself loads DeepSpeed
     with (folder / LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=surroundings, start_new_session=True
         )
     told: Any = None
     try:

@@ -7,11 +7,14 @@ import os
 import sys
 import threading
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from lego.errors import LegoError, TrainerError
+
+JOB_FILE = "job.json"
+"""What is to be done, as lego.trainer.launch leaves it."""
 
 
 def main(folder: Path) -> int:
@@ -37,8 +40,9 @@ def _work(folder: Path) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch
 
-    if not torch.cuda.is_available():
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    job = json.loads((folder / JOB_FILE).read_text(encoding="utf-8"))
+    if job["setting"]["device"] == "cpu" or not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read where DeepSpeed is first imported
     from omegaconf import OmegaConf
 
     from lego.config.schema import TrainSection
@@ -47,13 +51,12 @@ def _work(folder: Path) -> None:
     from lego.trainer.hosts import end_when_alone
     from lego.trainer.step import Trainer
 
-    job = json.loads((folder / launch.JOB_FILE).read_text(encoding="utf-8"))
     if job["section"]["deepspeed"]["hostfile"]:
         end_when_alone(folder, job["token"])
-    device = prepare()
     setting = launch.Setting(**job["setting"])
+    setting = replace(setting, device=prepare(setting.device))
     section: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainSection), job["section"]))
-    trainer = Trainer(**asdict(setting), section=section, device=device, backend=open_backend)
+    trainer = Trainer(**asdict(setting), section=section, backend=open_backend)
     first = trainer.policy.ranks.first
     segments = launch.get_segments(folder / launch.SEGMENTS_FILE)
 

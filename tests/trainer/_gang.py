@@ -27,7 +27,7 @@ def main(folder: Path) -> None:
     deepspeed.WHOLE = 0
     plan = json.loads((folder / "plan.json").read_text())
     section: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainSection), plan["section"]))
-    device = prepare()
+    device = prepare("auto")
     trainer = Trainer(
         plan["policy"], section, reference_dir=plan["reference"], dtype=plan["dtype"], device=device, seed=3,
         backend=open_backend,

@@ -1,5 +1,5 @@
-"""DeepSpeed against plain torch: five steps on the same recorded segments, then what is on disk. ZeRO 2 in two
-processes by default; every mode with `make test-deepspeed`."""
+"""DeepSpeed against plain torch: five steps on the same recorded segments, what each says of itself, then what is on
+disk. ZeRO 2 in two processes by default; every mode with `make test-deepspeed`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 import pytest
 import torch
@@ -47,23 +48,44 @@ def wide(**changes) -> TrainSection:
     return section(gate=GateSection(99.0, 1e9, -1.0), micro_batch_tokens=40, **changes)
 
 
+def other(**changes) -> TrainSection:
+    """What `wide` leaves alone: several mini-batches a step, weight decay that shows, and no clipping."""
+    made = wide(minibatches=2, **changes)
+    made.micro_batch_tokens = 20  # a segment each
+    made.optimizer.weight_decay, made.optimizer.max_grad_norm = 0.3, 0.0
+    return made
+
+
 @pytest.fixture(scope="module")
 def plain(tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five and ten steps by torch alone, as folders `5` and `10`."""
     folder = tmp_path_factory.mktemp("plain")
-    take_plain_steps(folder, tiny_policy, ("5", "10"))
+    take_plain_steps(folder, tiny_policy, wide(), ("5", "10"))
     return folder
 
 
-def take_plain_steps(folder: Path, policy: Path, kept: tuple[str, ...]) -> None:
-    """Leave `segments.pt` and, after every five steps, the policy by the next name of `kept` in `folder`."""
-    trainer = Trainer(policy, wide(), seed=3)
+def take_plain_steps(folder: Path, policy: Path, how: TrainSection, kept: tuple[str, ...]) -> None:
+    """Leave `segments.pt` and, after every five steps, the policy by the next name of `kept` in `folder`, with what the
+    steps said of themselves in `reports.json` beside it."""
+    trainer = Trainer(policy, how, seed=3)
     segments = sample(policy)
     put_segments(folder / "segments.pt", segments)
     for name in kept:
-        for _ in range(5):
-            assert trainer.step(segments).refused is None
+        reports = [asdict(trainer.step(segments)) for _ in range(5)]
         trainer.save(folder / name)
+        (folder / name / "reports.json").write_text(json.dumps(reports))
+
+
+def same_steps(one: Path, gang: Path) -> None:
+    """Whether each of five steps had the loss and the gradient of plain torch's: AdamW and clipping would hide a wrong
+    scale of it."""
+    want, got = (json.loads((folder / "reports.json").read_text()) for folder in (one, gang))
+    assert len(want) == len(got) == 5
+    for a, b in zip(want, got, strict=True):
+        assert a["refused"] is b["refused"] is None
+        assert set(a["metrics"]) == set(b["metrics"])
+        for name in ("step/loss", "step/grad_norm", "step/lr"):
+            assert b["metrics"][name] == pytest.approx(a["metrics"][name], rel=1e-4, abs=1e-6), name
 
 
 def furthest(one: Path, other: Path) -> float:
@@ -73,10 +95,12 @@ def furthest(one: Path, other: Path) -> float:
     return max(float((got[name] - value).abs().max()) for name, value in want.items())
 
 
-def run_gang(folder: Path, policy: Path, segments: Path, zero: int, processes: int, offload: str) -> Path:
+def run_gang(
+    folder: Path, policy: Path, segments: Path, zero: int, processes: int, offload: str, how: Any = wide
+) -> Path:
     folder.mkdir()
     (folder / "segments.pt").write_bytes(segments.read_bytes())
-    changed = wide(backend="deepspeed", deepspeed=DeepSpeedSection(zero, offload, processes))
+    changed = how(backend="deepspeed", deepspeed=DeepSpeedSection(zero, offload, processes))
     plan = {"policy": str(policy), "section": asdict(changed), "reference": None, "dtype": "float32", "steps": 5}
     (folder / "plan.json").write_text(json.dumps(plan))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
@@ -101,10 +125,24 @@ def test_five_steps_are_plain_torch_s_and_so_are_five_more(tiny_policy, plain, t
         worst = furthest(plain / steps, policy)
         print(f"ZeRO {zero}, {processes} processes, offload {offload}, {steps} steps: {worst:.1e}")
         assert worst <= 1e-5
+        same_steps(plain / steps, policy.parent)
         kept = torch.load(policy / "optimizer.pt", weights_only=True)
         assert kept["steps"] == int(steps) and float(kept["adam"][0]["step"]) == int(steps)
     resumed = Trainer(policy, wide(), seed=3)  # plain torch goes on from there
     assert resumed.optimizer.steps == 10
+
+
+@pytest.mark.parametrize(
+    ("zero", "processes"), [(2, 2)] + ALL * [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (3, 1), (3, 2)]
+)
+def test_mini_batches_weight_decay_and_no_clipping_are_plain_torch_s_too(tiny_policy, tmp_path, zero, processes):
+    require()
+    take_plain_steps(tmp_path, tiny_policy, other(), ("5",))
+    policy = run_gang(tmp_path / "gang", tiny_policy, tmp_path / "segments.pt", zero, processes, "none", other)
+    worst = furthest(tmp_path / "5", policy)
+    print(f"ZeRO {zero}, {processes} processes, two mini-batches, decay, no clipping, 5 steps: {worst:.1e}")
+    assert worst <= 1e-5
+    same_steps(tmp_path / "5", policy.parent)
 
 
 @pytest.mark.skipif(not ALL, reason="takes a minute: make test-deepspeed runs it")
@@ -115,10 +153,11 @@ def test_mixtures_and_linear_attention_divided_take_plain_torch_s_steps_and_keep
     policy = tmp_path / "tiny"
     torch.manual_seed(1)
     AutoModelForCausalLM.from_config(CONFIGS[name]).save_pretrained(policy)
-    take_plain_steps(tmp_path, policy, ("5",))
+    take_plain_steps(tmp_path, policy, wide(), ("5",))
     worst = furthest(tmp_path / "5", run_gang(tmp_path / "gang", policy, tmp_path / "segments.pt", 3, 2, "none"))
     print(f"{name}, ZeRO 3, 2 processes, 5 steps: {worst:.1e}")
     assert worst <= 1e-5
+    same_steps(tmp_path / "5", tmp_path / "gang")
 
 
 def test_another_learning_rate_takes_effect_on_resume(plain, tiny_policy):

@@ -86,7 +86,7 @@ def test_the_command_leads_to_the_worker_with_its_folder_alone(tmp_path, monkeyp
     stand_ins(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "hosts").write_text("a slots=2\nb slots=4\n")
-    words = command(section(deepspeed=DeepSpeedSection(hostfile=str(tmp_path / "hosts"))), tmp_path / "job")
+    words = command(section(deepspeed=DeepSpeedSection(hostfile=str(tmp_path / "hosts"))), tmp_path / "job", "auto")
     assert words[:3] == [sys.executable, "-m", "deepspeed.launcher.runner"]
     if find_spec("deepspeed") is None:
         missing("deepspeed", "it is not installed")

@@ -7,11 +7,13 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import torch
 
-from lego.config.schema import DeepSpeedSection
+from lego.config.schema import Config, DeepSpeedSection
 from lego.errors import ConfigError, TrainerError
 from lego.objective.losses import Mean
-from lego.trainer import launch
+from lego.policy import PolicyRef
+from lego.trainer import advance, launch
 from lego.trainer.launch import GangTrainer, Setting, get_segments, put_segments
 from lego.trainer.ranks import Alone, Gang
 from tests.conftest import missing
@@ -74,3 +76,38 @@ def test_deepspeed_is_asked_for_where_it_lacks(tiny_policy, tmp_path, monkeypatc
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="deepspeed is not installed"):
         GangTrainer(Setting(str(tiny_policy), 1.0, 0, "float32", 1, 0, None), section(), tmp_path / "job")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "processes"), [("auto", "cuda:1", 4), ("cuda", "cuda:1", 4), ("cpu", "cpu", 1)]
+)
+def test_workers_are_on_the_device_that_the_engine_is_told(tmp_path, monkeypatch, wanted, device, processes):
+    """On a machine with four GPUs: the command's setting, how many processes, DeepSpeed's own choice, and theirs."""
+    if find_spec("deepspeed") is None:
+        missing("deepspeed", "it is not installed")
+    from lego.trainer import deepspeed
+
+    config = Config()
+    config.engine.device = wanted
+    assert advance._setting(PolicyRef(0, "p", "d"), config, 1, 1.0, None).device == wanted
+    joined: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(deepspeed.deepspeed, "init_distributed", joined.append)
+    monkeypatch.delenv("DS_ACCELERATOR", raising=False)
+    words = launch.command(section(), tmp_path, wanted)
+    assert words[words.index("--nproc-per-node") + 1] == str(processes)
+    assert launch.environment(wanted).get("DS_ACCELERATOR") == ("cpu" if device == "cpu" else None)
+    assert deepspeed.prepare(wanted, {"LOCAL_RANK": "1"}) == device
+    assert joined == ["gloo" if device == "cpu" else "nccl"]
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    if find_spec("deepspeed") is None:
+        missing("deepspeed", "it is not installed")
+    from lego.trainer.deepspeed import prepare
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="engine.device: cuda, and torch finds none"):
+        prepare("cuda")
