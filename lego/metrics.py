@@ -68,7 +68,11 @@ _ALL = (
     Metric("step/tokens", "tokens", "sampled tokens those segments own"),
     Metric("step/seconds", "s", "wall clock of the step, recomputation and proof included"),
     Metric("step/tokens_per_second", "tokens/s", "owned tokens trained on a second", "up"),
-    Metric("step/dropped", "segments", "segments left out of the step, each with its reason in samples.dropped"),
+    Metric(
+        "step/dropped",
+        "samples",
+        "segments, or trials as a whole, left out of the step, each with its reason in samples.dropped",
+    ),  # fmt: skip
     # The supervised start.
     Metric("sft/loss", "nats", "mean cross-entropy of a demonstrated token", "down"),
     Metric("sft/held_out", "nats", "the same over the demonstrations held out, after the epoch kept", "down"),

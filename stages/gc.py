@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @config_options
 def command(loaded: Loaded, as_json: bool, with_images: bool, older: str, dry_run: bool) -> None:
-    """Remove half-written checkpoints, containers of dead workers and killed builds and, if asked, images that no
-    command has wanted for a week. Images of this run, and of runs beside it whose trials are not all done and
-    verified, stay.
+    """Remove half-written checkpoints, experts recorded for rounds that are over, containers of dead workers and killed
+    builds and, if asked, images that no command has wanted for a week. Images of this run, and of runs beside it whose
+    trials are not all done and verified, stay.
 
     Nothing that an open round needs is touched; checkpoints go by retention.policies, token data by retention.tokens.
     """
@@ -38,6 +38,7 @@ def command(loaded: Loaded, as_json: bool, with_images: bool, older: str, dry_ru
     removed: dict[str, list[str]] = {
         "checkpoints": _checkpoints(store, loaded, dry_run),
         "tokens": _tokens(store, loaded, dry_run),
+        "recorded experts": _routing(store, dry_run),
     }
     removed |= _store(store, loaded, parse_duration(older) if with_images else None, dry_run)
     if not dry_run:
@@ -83,6 +84,15 @@ def _tokens(store: Store, loaded: Loaded, dry_run: bool) -> list[str]:
         for round_ in closed:
             calls.drop_tokens(store, round_.id)
     return [f"{round_.kind} round {round_.ordinal}" for round_ in closed]
+
+
+def _routing(store: Store, dry_run: bool) -> list[str]:
+    from lego.rundb import routing
+
+    orphans = routing.orphans(store)
+    if not dry_run:
+        routing.drop_trials(store, orphans)
+    return [f"trial {trial}" for trial in orphans]
 
 
 def _store(store: Store, loaded: Loaded, older: float | None, dry_run: bool) -> dict[str, list[str]]:

@@ -48,12 +48,14 @@ class Part:
     calls: dict[int, Row]
 
     def about(self) -> dict[str, Any]:
-        """What every format says of the trial. reward: null where no verifier gave one."""
+        """What every format says of the trial. reward: null where no verifier gave one. temperature: what its log-probs
+        are at."""
         row = self.trial
         names = ("trial", "task", "harness", "split", "round", "sample", "policy", "ending", "reward", "outcome")
         return {name: row[name] for name in names} | {
             "solved": bool(row["solved"]), "tampered": row["tamper"] not in (None, "[]"),
             "segment": self.number, "segments": self.parts,
+            "temperature": json.loads(row["settings"]).get("temperature"),
         }  # fmt: skip
 
 

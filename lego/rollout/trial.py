@@ -128,7 +128,7 @@ def _session_spec(trial: Trial, site: Site, spec: HarnessSpec, clock: TrialClock
 
     def on_call(call: FinishedCall) -> None:
         calls.record(store, trial.id, vars(call))
-        if call.routing is not None:
+        if call.routing is not None and site.round.kind == "train":  # of others nothing is learnt token by token
             routing.put(store, trial.id, call.seq, call.routing_begin, call.routing)
         if site.on_call:
             site.on_call(call)

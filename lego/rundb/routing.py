@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +34,24 @@ def of_trial(store: Store, trial_id: int) -> dict[int, tuple[int, RoutingArray]]
 
 def drop(store: Store, round_id: int) -> None:
     """Forget a round's."""
-    for row in store.rows("SELECT id FROM trials WHERE round_id = ?", (round_id,)):
-        shutil.rmtree(_folder(store, row["id"]), ignore_errors=True)
+    drop_trials(store, [row["id"] for row in store.rows("SELECT id FROM trials WHERE round_id = ?", (round_id,))])
+
+
+def orphans(store: Store) -> list[int]:
+    """The trials with routing that no open training round waits for: a kill came between the end of their round and
+    `drop`."""
+    folder = store.path.parent / "routing"
+    kept = {int(path.name) for path in folder.iterdir() if path.name.isdigit()} if folder.is_dir() else set()
+    awaited = store.rows(
+        "SELECT t.id FROM trials t JOIN rounds r ON r.id = t.round_id WHERE r.kind = 'train' AND r.status = 'open'"
+    )
+    return sorted(kept - {row["id"] for row in awaited})
+
+
+def drop_trials(store: Store, trials: Iterable[int]) -> None:
+    """Forget these trials'."""
+    for trial_id in trials:
+        shutil.rmtree(_folder(store, trial_id), ignore_errors=True)
 
 
 def _folder(store: Store, trial_id: int) -> Path:

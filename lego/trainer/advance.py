@@ -199,11 +199,9 @@ def _close(
             store, outcome.step, status=outcome.status, reason=outcome.reason,
             policy_to=policy.version if policy else None, metrics=outcome.metrics, worst=outcome.worst,
         )  # fmt: skip
-        rounds.close_round(store, round_.id, outcome.reason or outcome.status)
+        _close_round(store, round_, config, outcome.reason or outcome.status)
         if outcome.note:
             meta.event(store, "train", f"step {outcome.step}: {outcome.note}")
-        if config.retention.tokens == "drop":
-            calls.drop_tokens(store, round_.id)
     routing.drop(store, round_.id)
     if policy:
         _retain(store, config)
