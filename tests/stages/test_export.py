@@ -52,7 +52,7 @@ def lego(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     store = begin(tmp_path)
     round_ = rounds.open_round(
         store, "train", ordinal=1, policy_version=0, tasks=[("off-by-one-0000", "tiny-agent")], samples=4,
-        settings=SETTINGS,
+        settings={**SETTINGS, "temperature": 0.7},
     )  # fmt: skip
     for reward, tampered in ((1.0, False), (1.0, True), (0.0, False)):
         trial = trials.claim(store, round_.id)
@@ -82,6 +82,7 @@ def test_every_sampled_token_stands_once_in_the_tokens_format(lego: Lego) -> Non
     for row in (one, other):
         assert len(row["ids"]) == len(row["mask"]) == len(row["logprobs"]) == len(row["calls"])
         assert [v for v, m in zip(row["logprobs"], row["mask"], strict=True) if m] == [-0.25] * sum(row["mask"])
+        assert row["temperature"] == 0.7  # what the log-probs are at
         assert row["reward"] == 1.0 and row["solved"] and not row["tampered"] and row["tools"] == TOOLS
     assert set(one["calls"]) == {-1, 1, 2} and set(other["calls"]) == {-1, 3}
     assert [m["role"] for m in one["messages"]] == ["system", "user", "assistant", "tool", "assistant"]
