@@ -38,7 +38,8 @@ def write_tokens_parquet(out: BinaryIO, rows: Rows) -> None:
         {
             **{name: number for name in ("trial", "round", "sample", "policy", "segment", "segments")},
             **{name: text for name in ("task", "harness", "split", "ending", "outcome", "messages", "tools")},
-            "reward": pa.float64(), "temperature": pa.float64(), "solved": flag, "tampered": flag, "policies": pa.list_(number),
+            **{name: pa.float64() for name in ("reward", "temperature")},
+            "solved": flag, "tampered": flag, "policies": pa.list_(number),
             "ids": pa.list_(pa.int32()), "mask": pa.list_(pa.int8()), "logprobs": pa.list_(pa.float32()),
             "calls": pa.list_(pa.int32()),
         }

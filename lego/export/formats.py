@@ -15,8 +15,8 @@ ATIF = "ATIF-v1.7"
 
 def tokens_row(part: Part) -> dict[str, Any]:
     """A segment as it is trained. ids [n] integers; mask [n], 1 on the sampled ids that this segment owns; logprobs
-    [n], nats at the row's temperature (at 1 where that is 0), 0 where the mask is 0 (and everywhere, where a script spoke); calls [n], the
-    call that sampled an owned id, else -1."""
+    [n], nats at the row's temperature (at 1 where that is 0), 0 where the mask is 0 (and everywhere, where a script
+    spoke); calls [n], the call that sampled an owned id, else -1."""
     segment = part.segment
     return part.about() | {
         "policies": list(segment.policy_versions), "ids": segment.ids.tolist(),
