@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from lego.errors import TrainerError
 from lego.policy import PolicyRef
 from lego.rollout.run import Run
 from lego.rollout.settings import begin_round, settings_for
-from lego.rundb import rounds
+from lego.rundb import rounds, training
 from lego.rundb.rounds import Round
 
 
 def train_round_now(run: Run) -> Round:
-    """The open training round, or, when the last one is closed, the next with the newest policy."""
-    last = rounds.latest(run.store, "train")
-    if last is not None and last.open:
-        return last
-    return begin_round(run, "train", run.newest_policy(), last.ordinal + 1 if last else 1)
+    """The open training round, or, when the last one is closed, the next with the newest policy.
+
+    Raises TrainerError while `lego sft` teaches: the round's trials would be of the policy before.
+    """
+    with run.store.write():
+        last = rounds.latest(run.store, "train")
+        if last is not None and last.open:
+            return last
+        if training.being_taught(run.store):
+            raise TrainerError(
+                "lego sft is teaching, and a round must be sampled from what comes of it",
+                hint="wait for it, or end it",
+                fault="user",
+            )
+        return begin_round(run, "train", run.newest_policy(), last.ordinal + 1 if last else 1)
 
 
 def demo_round_now(run: Run) -> Round:

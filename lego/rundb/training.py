@@ -38,13 +38,7 @@ def begin_step(store: Store, *, round_id: int, kind: str, policy_from: int, samp
             raise StoreError(f"this round was already trained on (step {row['step']})", fault="user")
         if not store.value("SELECT count(*) FROM rounds WHERE id = ? AND status = 'open'", (round_id,)):
             raise StoreError("this round is no longer open", fault="user")
-        if (
-            row
-            and row["status"] == "open"
-            and row["lease_owner"] != store.owner
-            and row["lease_until"] >= now()
-            and not is_dead(row["lease_owner"])
-        ):
+        if row and row["lease_owner"] != store.owner and _held(row):
             raise StoreError(f"step {row['step']} is being trained by another process", fault="user")
         if row:
             step = int(row["step"])
@@ -72,6 +66,15 @@ def begin_step(store: Store, *, round_id: int, kind: str, policy_from: int, samp
         for sample in samples:
             store.insert("samples", {"step": step, **vars(sample)})
     return step
+
+
+def being_taught(store: Store) -> bool:
+    """Whether somebody alive is at a supervised step: a policy that no round knows of is about to be the newest."""
+    return any(_held(row) for row in store.rows("SELECT * FROM train_steps WHERE kind = 'sft' AND status = 'open'"))
+
+
+def _held(step: Row) -> bool:
+    return step["status"] == "open" and step["lease_until"] >= now() and not is_dead(step["lease_owner"])
 
 
 def end_step(

@@ -57,7 +57,10 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
     assembly = assemble(store, round_, config)
     step = training.begin_step(store, round_id=round_.id, kind="rl", policy_from=current.version, samples=assembly.rows)
     if not assembly.segments:
-        return _close(store, round_, config, Outcome(step, "skipped", "no trainable trial", None, assembly.metrics()))
+        why = "no trainable trial"
+        if round_.policy_version != current.version:
+            why += f": sampled from policy {round_.policy_version}, and policy {current.version} is the newest"
+        return _close(store, round_, config, Outcome(step, "skipped", why, None, assembly.metrics()))
     # The database belongs to this thread; the arithmetic goes to another, so that leases stay renewed meanwhile.
     reference = catalogue.reference(store).path if config.train.objective.kl else None
     temperature = float(round_.settings["temperature"])
@@ -104,7 +107,8 @@ async def teach_round(
 ) -> Outcome:
     """Supervised fine-tuning on a round of demonstrations, or (sft.source solved) on the solved trials so far.
 
-    Killed, it goes on after the last whole epoch.
+    Killed, it goes on after the last whole epoch. Raises TrainerError while a training round is open, or where there is
+    nothing to teach.
     """
     current = catalogue.policy(store)
     assert current is not None, "a round cannot exist before a policy"
@@ -113,9 +117,17 @@ async def teach_round(
         raise TrainerError(
             "there is no demonstration to learn from", hint="lego status says why its trials failed", fault="user"
         )
-    step = training.begin_step(
-        store, round_id=round_.id, kind="sft", policy_from=current.version, samples=assembly.rows
-    )
+    with store.write():
+        begun = rounds.latest(store, "train")
+        if begun is not None and begun.open:
+            raise TrainerError(
+                f"training round {begun.ordinal} is open, and its trials are of the policy as it is",
+                hint="lego rollout, lego verify and lego train close it; lego sft then goes on",
+                fault="user",
+            )
+        step = training.begin_step(
+            store, round_id=round_.id, kind="sft", policy_from=current.version, samples=assembly.rows
+        )
     trainer = await _in_thread(_trainer, current, config, step, 1.0)
     keep = folder / f".sft-{step}"
     report = await _in_thread(run_sft, trainer, assembly.segments, config.sft, on_progress, keep)

@@ -15,7 +15,7 @@ from lego.errors import TrainerError
 from lego.objective.advantages import SegmentWeight, group_advantages, segment_weights
 from lego.objective.groups import group_reward
 from lego.objective.recipes import recipe
-from lego.rundb import calls, routing, trials, verdicts
+from lego.rundb import calls, catalogue, routing, trials, verdicts
 from lego.rundb.cut import call_rows
 from lego.rundb.rounds import Round
 from lego.rundb.store import Row, Store
@@ -101,9 +101,13 @@ class Assembly:
 def assemble(store: Store, round_: Round, config: Config) -> Assembly:
     """The samples of a finished, verified round. A group is (round, task, harness); only graded members count.
 
+    What was not sampled from the newest policy, the one that is trained, is left out.
+
     Raises TrainerError while trials are still to be run or verified.
     """
     _require_complete(store, round_)
+    newest = catalogue.policy(store)
+    assert newest is not None, "a round cannot exist before a policy"
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     rows = verdicts.graded(store, round_.id)
     for row in rows:
@@ -124,7 +128,7 @@ def assemble(store: Store, round_: Round, config: Config) -> Assembly:
                 out.drop(row, reason)
             else:
                 assert advantage is not None
-                cut = cut_trial(store, row["id"], "policy")
+                cut = _of_policy(cut_trial(store, row["id"], "policy"), newest.version)
                 group = f"{round_.id}/{task}/{harness}"
                 out.add(row, row["verdict_id"], cut, advantage, "policy", group, counts[result.state])
     return out
@@ -164,6 +168,17 @@ def cut_trial(store: Store, trial_id: int, sampler: Sampler) -> Segmentation:
         return cut
     routed = [replace(one, routing=path_routing(tree, tree[one.leaf], experts, len(one.ids))) for one in cut.segments]
     return replace(cut, segments=routed)
+
+
+def _of_policy(cut: Segmentation, version: int) -> Segmentation:
+    """Without the segments in which another policy had a part."""
+    stale = [one for one in cut.segments if one.policy_versions != (version,)]
+    told = [
+        f"segment of call {one.leaf}: sampled from policy {', '.join(map(str, one.policy_versions))}, not {version}"
+        for one in stale
+    ]
+    kept = [one for one in cut.segments if one.policy_versions == (version,)]
+    return replace(cut, segments=kept, dropped=[*cut.dropped, *told])
 
 
 def _rewards(rows: list[Row], config: Config, ordinal: int) -> dict[int, float | None]:

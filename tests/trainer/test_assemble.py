@@ -229,6 +229,16 @@ def test_a_graded_trial_that_sampled_nothing_moves_the_baseline_and_trains_nothi
     assert [(row.trial_id, row.tokens) for row in out.rows if row.dropped == "it sampled nothing"] == [(silent, 0)]
 
 
+def test_what_another_policy_sampled_is_left_out(store: Store) -> None:
+    """One of two sub-agents of a policy before: its tokens stay out, and the other segment is the trial's own."""
+    round_ = begin(store, ["a"], 2)
+    play(store, round_, 1.0, recorded=[call(1), call(2, parent=1, shared=2, policy_version=7)])
+    play(store, round_, 0.0)
+    out = assemble(store, round_, Config())
+    assert [(segment.weight, int(segment.mask.sum())) for segment in out.segments] == [(1.0, 3), (1.0, 3)]
+    assert [row.dropped for row in out.rows if row.dropped] == ["segment of call 2: sampled from policy 7, not 0"]
+
+
 def test_a_lonely_member_is_skipped_with_its_reason(store: Store) -> None:
     round_ = begin(store, ["a"], 1)
     play(store, round_, 1.0)

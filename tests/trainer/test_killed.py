@@ -52,7 +52,7 @@ def play_round(store: Store, policy: PolicyRef, ordinal: int) -> Round:
         first = int(np.flatnonzero(segment.mask)[0])
         recorded = call(
             1, added_prompt_ids=segment.ids[:first], completion_ids=segment.ids[segment.mask],
-            logprobs=segment.logprobs[segment.mask], prompt_tokens=first,
+            logprobs=segment.logprobs[segment.mask], prompt_tokens=first, policy_version=policy.version,
         )  # fmt: skip
         play(store, round_, float(number % 2), recorded=[recorded])
     return round_

@@ -11,9 +11,14 @@ import pytest
 
 from lego.config.fields import flat, tags
 from lego.config.schema import Config, LoraSection
+from lego.errors import TrainerError
+from lego.rollout.next import train_round_now
+from lego.rollout.run import Run
 from lego.rundb import calls, catalogue, meta, rounds, training
+from lego.rundb.catalogue import TaskEntry
 from lego.rundb.store import Store
-from lego.trainer.advance import train_round
+from lego.trainer.advance import teach_round, train_round
+from tests.trainer.test_assemble import call, play
 from tests.trainer.test_killed import config, play_round, played
 
 
@@ -90,4 +95,42 @@ def test_token_data_of_a_round_goes_once_it_is_trained(train, rule):
     (round_,) = rounds.all_rounds(store)
     assert not round_.open
     assert calls.has_tokens(store, round_.id) is (rule == "keep")
+    store.close()
+
+
+def test_a_round_of_a_policy_before_teaches_nothing(tiny_policy, tmp_path):
+    """Its gap may be within the gate, and what was sampled is another policy's all the same."""
+    store = played(tmp_path, tiny_policy)
+    catalogue.add_policy(store, parent=0, path=str(tiny_policy), digest="e", made_by="sft")
+    (round_,) = rounds.all_rounds(store)
+    outcome = asyncio.run(train_round(store, round_, config(0), tmp_path / "policies", lambda done, total: None))
+    assert (outcome.status, outcome.policy) == ("skipped", None)
+    assert outcome.reason == "no trainable trial: sampled from policy 0, and policy 1 is the newest"
+    assert not rounds.get(store, round_.id).open
+    store.close()
+
+
+def test_nothing_is_taught_while_a_training_round_is_open(tiny_policy, tmp_path):
+    """It may have been opened while the demonstrations ran."""
+    store = played(tmp_path, tiny_policy)
+    made = config(0)
+    demo = rounds.open_round(store, "demo", ordinal=1, policy_version=0, tasks=[("a", "h")], samples=1, settings={})
+    play(store, demo, 1.0, recorded=[call(1, sampler="script")])
+    with pytest.raises(TrainerError, match="training round 1 is open"):
+        asyncio.run(teach_round(store, demo, made, tmp_path / "policies", lambda state: None))
+    assert not training.steps(store)
+    store.close()
+
+
+def test_no_round_is_begun_while_somebody_teaches(tiny_policy, tmp_path):
+    store = Store.open(tmp_path / "run.db")
+    catalogue.register_tasks(store, [TaskEntry("a", "train", "a", "test", "", "")])
+    catalogue.add_policy(store, parent=None, path=str(tiny_policy), digest="d", made_by="start")
+    demo = rounds.open_round(store, "demo", ordinal=1, policy_version=0, tasks=[("a", "h")], samples=1, settings={})
+    step = training.begin_step(store, round_id=demo.id, kind="sft", policy_from=0, samples=[])
+    run = Run(Config(harness={"h": 1.0}), tmp_path, store, {}, {})
+    with pytest.raises(TrainerError, match="lego sft is teaching"):
+        train_round_now(run)
+    training.end_step(store, step, status="done", reason="", policy_to=0, metrics={})
+    assert train_round_now(run).policy_version == 0
     store.close()
