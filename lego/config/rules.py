@@ -25,7 +25,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "train.objective.advantage": ("auto", "standardised", "centred", "leave_one_out"),
     "train.objective.weighting": ("auto", "trial", "token", "constant"),
     "train.objective.ratio": ("segment", "trial"),
-    "train.objective.flat": ("count", "skip", "weigh"),
+    "train.objective.flat": ("auto", "count", "skip", "weigh"),
     "train.objective.segment_weight": ("tokens", "equal"),
     "train.correction.old": ("recompute", "bypass"),
     "train.optimizer.schedule": SCHEDULES,

@@ -140,7 +140,7 @@ class ObjectiveSection:
     kl: float = tunable(0.0, "weight of the KL to the reference policy in the loss (0 = no reference is loaded)")
     entropy: float = tunable(0.0, "weight of the policy's entropy, which the loss rewards (0 = off)")
     segment_weight: str = tunable("tokens", "a trial's weight goes to its segments by their tokens | equal")
-    flat: str = tunable("count", "trials of groups without spread in the step's mean: count | skip | weigh")
+    flat: str = tunable("auto", "groups without spread in the step's mean: auto (as the paper) | count | skip | weigh")
     flat_weight: float = tunable(0.5, "what such a trial counts for with `weigh`, where others count for 1")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Literal, cast
 
 from lego.config.schema import ObjectiveSection
 from lego.errors import ObjectiveError
@@ -12,16 +12,21 @@ from lego.objective.advantages import Baseline, Weighting
 from lego.objective.losses import Clip, PolicyObjective, cispo, grpo, gspo, reinforce
 
 AUTO = "auto"
+Flat = Literal["count", "skip", "weigh"]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """loss, advantage and weighting as the objective's paper has them; clip as its authors use it."""
+    """loss, advantage, weighting and flat as the objective's paper has them; clip as its authors use it.
+
+    flat: whether trials of groups without spread count in the step's mean (train.objective.flat).
+    """
 
     loss: PolicyObjective
     advantage: Baseline
     weighting: Weighting
     clip: Clip
+    flat: Flat = "count"
 
     @property
     def has_ratio(self) -> bool:
@@ -36,8 +41,9 @@ RECIPES: Mapping[str, Recipe] = {
     "grpo": Recipe(grpo, "standardised", "trial", Clip(0.2, 0.2)),
     # Liu et al. 2025, arXiv:2503.20783: neither the group's spread nor a trial's length scales its gradient.
     "dr_grpo": Recipe(grpo, "centred", "constant", Clip(0.2, 0.2)),
-    # Yu et al. 2025, arXiv:2503.14476: clip-higher, token mean. Its dynamic sampling is rollout.refill.
-    "dapo": Recipe(grpo, "standardised", "token", Clip(0.2, 0.28)),
+    # Yu et al. 2025, arXiv:2503.14476: clip-higher, token mean, and no group without spread in a batch (section 3.2).
+    # What takes their place is rollout.refill; its overlong filtering is train.truncated.
+    "dapo": Recipe(grpo, "standardised", "token", Clip(0.2, 0.28), "skip"),
     # MiniMax 2025, arXiv:2506.13585; no bound downwards, 5 upwards.
     "cispo": Recipe(cispo, "standardised", "token", Clip(1.0, 4.0)),
     # Ahmadian et al. 2024, arXiv:2402.14740: the sum over a trial's tokens, not their mean.
@@ -55,4 +61,6 @@ def recipe(section: ObjectiveSection) -> Recipe:
         chosen = replace(chosen, advantage=cast(Baseline, section.advantage))
     if section.weighting != AUTO:
         chosen = replace(chosen, weighting=cast(Weighting, section.weighting))
+    if section.flat != AUTO:
+        chosen = replace(chosen, flat=cast(Flat, section.flat))
     return replace(chosen, clip=Clip(section.clip_low or chosen.clip.low, section.clip_high or chosen.clip.high))

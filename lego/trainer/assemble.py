@@ -114,16 +114,15 @@ def assemble(store: Store, round_: Round, config: Config) -> Assembly:
         groups[row["task_id"], row["harness"]].append(row)
     given = _rewards(rows, config, round_.ordinal)
     out = Assembly(cast(SegmentWeight, config.train.objective.segment_weight))
-    baseline = recipe(config.train.objective).advantage
-    objective = config.train.objective
-    counts = {"ok": 1.0, "flat": objective.flat_weight if objective.flat == "weigh" else 1.0}
+    how = recipe(config.train.objective)
+    counts = {"ok": 1.0, "flat": config.train.objective.flat_weight if how.flat == "weigh" else 1.0}
     for (task, harness), members in groups.items():
         rewards = [given[row["id"]] for row in members]
-        result = group_advantages(rewards, baseline)
+        result = group_advantages(rewards, how.advantage)
         out.groups[result.state] += 1
         out.rewards += [reward for reward in rewards if reward is not None]
         for row, reward, advantage in zip(members, rewards, result.values, strict=True):
-            reason = _dropped(row, reward, advantage, result.state, config)
+            reason = _dropped(row, reward, advantage, result.state, config.verify.tamper, how.flat)
             if reason:
                 out.drop(row, reason)
             else:
@@ -192,15 +191,15 @@ def _rewards(rows: list[Row], config: Config, ordinal: int) -> dict[int, float |
     return earned | {trial: earned[graded[int(at)]] for trial, at in zip(graded, order, strict=True)}
 
 
-def _dropped(row: Row, reward: float | None, advantage: float | None, state: str, config: Config) -> str:
+def _dropped(row: Row, reward: float | None, advantage: float | None, state: str, tamper: str, flat: str) -> str:
     if row["reward"] is None:
         return "verifier fault"
     if reward is None:
-        tampered = json.loads(row["tamper"]) and config.verify.tamper == "exclude"
+        tampered = json.loads(row["tamper"]) and tamper == "exclude"
         return "tamper" if tampered else f"truncated by {row['ending']}"
     if state == "skipped" or advantage is None:
         return "fewer than two graded in its group"
-    if state == "flat" and config.train.objective.flat == "skip":
+    if state == "flat" and flat == "skip":
         return "its group has no spread"
     return ""
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from lego.engine.base import FloatArray, IntArray
 from lego.errors import TrainerError
 from lego.trainer.forest import Run, grow, order, shared
+from lego.trajectory.arrays import ROUNDED_UP
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -116,7 +117,7 @@ def _broken(segment: TrainSegment, vocabulary: int) -> str:
     owned = segment.logprobs[segment.mask]
     if not np.isfinite(owned).all():
         return "a log-prob of a sampled token is not finite"
-    if (owned > 1e-4).any():
+    if (owned > ROUNDED_UP).any():
         return f"a log-prob is above 0: {float(owned.max())}"
     if segment.sampler == "script" and owned.any():
         return "it was scripted, yet carries log-probs"

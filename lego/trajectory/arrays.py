@@ -13,6 +13,9 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 
+ROUNDED_UP = 1e-3
+"""Nats above 0 up to which a log-prob is one: a log-softmax in half precision can round to just above."""
+
 Finish = Literal["stop", "length", "abort"]
 Kind = Literal["main", "subagent", "auxiliary"]
 Sampler = Literal["policy", "script"]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lego.errors import TrajectoryError
-from lego.trajectory.arrays import BoolArray, Fate, FloatArray, IntArray, Sampler
+from lego.trajectory.arrays import ROUNDED_UP, BoolArray, Fate, FloatArray, IntArray, Sampler
 from lego.trajectory.tree import Call, CallTree
 
 
@@ -73,8 +73,9 @@ class Segmentation:
 def segments(tree: CallTree, keep: Keep | None = None) -> Segmentation:
     """The trainable rows of one trial.
 
-    Invariants asserted on each segment: its ids are its path's ids; every owned id has one finite log-prob <= 0
-    (unless a script sampled it); the mask is True on owned sampled ids alone. A segment that breaks one is dropped
+    Invariants asserted on each segment, all that the trainer asks of it but the vocabulary: its ids are its path's ids;
+    every owned id has an id before it and one finite log-prob <= 0 (unless a script sampled it); the mask is True on
+    owned sampled ids alone. A segment that breaks one is dropped
     with its reason and the rest lives: what was sound in it goes to the next leaf that shares it.
     """
     keep = keep or Keep()
@@ -130,14 +131,15 @@ def _leaves(tree: CallTree, kept: dict[int, Call]) -> list[Call]:
 
 
 def _fault(call: Call) -> str | None:
+    if not call.prompt_length:
+        return "nothing stands before its first sampled id"
     if call.logprobs is None:
         return None if call.sampler == "script" else "no log-probs for ids that a policy sampled"
     if len(call.logprobs) != len(call.completion_ids):
         return f"{len(call.completion_ids)} sampled ids but {len(call.logprobs)} log-probs"
     if not np.isfinite(call.logprobs).all():
         return "a log-prob is not finite"
-    # A normalised log-softmax can round to just above zero.
-    if (call.logprobs > 1e-3).any():
+    if (call.logprobs > ROUNDED_UP).any():
         return "a log-prob is above zero"
     return None
 

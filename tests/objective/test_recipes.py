@@ -30,8 +30,9 @@ def test_a_name_alone_is_the_papers_objective(name, loss, advantage, weighting):
 
 
 def test_what_the_config_sets_itself_rules():
-    section = ObjectiveSection("dapo", advantage="centred", weighting="trial", clip_high=0.5)
+    section = ObjectiveSection("dapo", advantage="centred", weighting="trial", clip_high=0.5, flat="count")
     chosen = recipe(section)
+    assert (recipe(ObjectiveSection("dapo")).flat, chosen.flat) == ("skip", "count")
     assert (chosen.advantage, chosen.weighting, chosen.clip) == ("centred", "trial", Clip(0.2, 0.5))
 
 

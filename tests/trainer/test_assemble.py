@@ -16,6 +16,7 @@ from lego.rundb.catalogue import TaskEntry
 from lego.rundb.rounds import Round
 from lego.rundb.store import Store
 from lego.trainer.assemble import assemble, assemble_demonstrations, assemble_solved
+from lego.trainer.batch import check
 
 
 @pytest.fixture
@@ -96,6 +97,18 @@ def test_groups_of_different_tasks_do_not_mix(store: Store) -> None:
     out = assemble(store, round_, Config())
     assert [segment.advantage for segment in out.segments] == [0.0] * 4
     assert out.metrics()["group/flat"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "flat", "left"), [("gspo", "auto", 4), ("gspo", "skip", 2), ("dapo", "auto", 2), ("dapo", "count", 4)]
+)
+def test_dapo_leaves_groups_without_spread_out_as_its_paper_does(store: Store, name: str, flat: str, left: int) -> None:
+    round_ = begin(store, ["a", "b"], 2)
+    for reward in (1.0, 1.0, 0.0, 1.0):
+        play(store, round_, reward)
+    config = Config()
+    config.train.objective.name, config.train.objective.flat = name, flat
+    assert len(assemble(store, round_, config).segments) == left
 
 
 def test_groups_without_spread_may_be_left_out_of_the_mean(store: Store) -> None:
@@ -237,6 +250,31 @@ def test_what_another_policy_sampled_is_left_out(store: Store) -> None:
     out = assemble(store, round_, Config())
     assert [(segment.weight, int(segment.mask.sum())) for segment in out.segments] == [(1.0, 3), (1.0, 3)]
     assert [row.dropped for row in out.rows if row.dropped] == ["segment of call 2: sampled from policy 7, not 0"]
+
+
+ODD = {
+    "rounded up": ({"logprobs": np.array([-0.5, 5e-4, -1.0])}, ""),
+    "above 0": ({"logprobs": np.array([-0.5, 0.1, -1.0])}, "segment of call 1: call 1: a log-prob is above zero"),
+    "not finite": ({"logprobs": np.array([-0.5, np.nan, -1.0])}, "segment of call 1: call 1: a log-prob is not finite"),
+    "no prompt": (
+        {"added_prompt_ids": np.array([], np.int32), "prompt_tokens": 0},
+        "segment of call 1: call 1: nothing stands before its first sampled id",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_one_odd_segment_is_dropped_and_never_blocks_the_round(store: Store, name: str) -> None:
+    """What assembly lets through, the trainer takes."""
+    odd, reason = ODD[name]
+    round_ = begin(store, ["a"], 3)
+    play(store, round_, 1.0, recorded=[call(1, **odd)])
+    for reward in (0.0, 1.0):
+        play(store, round_, reward)
+    out = assemble(store, round_, Config())
+    check(out.segments, vocabulary=6)
+    assert [row.dropped for row in out.rows if row.dropped] == ([reason] if reason else [])
+    assert len(out.segments) == (2 if reason else 3)
 
 
 def test_a_lonely_member_is_skipped_with_its_reason(store: Store) -> None:

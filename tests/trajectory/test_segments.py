@@ -68,7 +68,10 @@ def test_any_tree_is_cut_so_that_each_token_is_owned_once(rows: list[tuple[int, 
         parents = list(tree)
         parent = parents[cut % len(parents)] if parents and cut else None
         shared = 0 if parent is None else cut % (parent.length + 1)
-        tree.add(parent, shared, added, completion, [-1.0] * len(completion), "stop", fate=fate)
+        # Nothing is sampled without a prompt.
+        tree.add(
+            parent, shared, added if shared else [0, *added], completion, [-1.0] * len(completion), "stop", fate=fate
+        )
     owned: Counter[tuple[int, int]] = Counter()
     for segment in segments(tree).segments:
         for seq in segment.call_ids:
