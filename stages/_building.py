@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from lego.errors import ImageError
 from lego.images.build import ImageEvent, ImageResult, OnEvent
 from lego.images.command import last_line
 from lego.plain import one_line
@@ -69,6 +70,15 @@ def live(out: TextIO, clock: Callable[[], float] = time.monotonic) -> Iterator[O
 def failure(result: ImageResult) -> str:
     """What failed, why, and where its log is, in two lines."""
     return f" {result.kind} image {result.name} failed: {one_line(result.reason)}\n   log: {result.log_path}"
+
+
+def refuse_failed(results: Sequence[ImageResult]) -> None:
+    """Raises ImageError for the first image that failed, where it was not a task's own recipe that is at fault."""
+    for result in results:
+        if result.status == "failed" and result.fault != "task":
+            raise ImageError(
+                f"the {result.kind} image {result.name} failed: {result.reason}", hint=f"log: {result.log_path}"
+            )
 
 
 @dataclass

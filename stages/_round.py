@@ -8,7 +8,6 @@ from collections.abc import Coroutine, Sequence
 
 import click
 
-from lego.errors import ImageError
 from lego.rollout.refill import refill
 from lego.rollout.run import Run
 from lego.rollout.site import Workshop
@@ -17,7 +16,7 @@ from lego.rollout.work import run_trials, run_verifications
 from lego.rundb import rounds, trials
 from lego.rundb.rounds import Round
 from lego.rundb.summary import RoundSummary, summarise
-from stages._building import build_with_progress
+from stages._building import build_with_progress, refuse_failed
 from stages._common import Progress, progress
 
 
@@ -51,11 +50,7 @@ async def ready_images(workshop: Workshop, round_: Round, stop: Stop) -> None:
     results = await stop.or_abandon(building) or []
     if built := [result for result in results if result.status == "built"]:
         click.echo(f"images: {len(built)} built in {sum(result.seconds for result in built):.0f} s", err=True)
-    for result in results:
-        if result.status == "failed" and result.fault != "task":
-            raise ImageError(
-                f"the {result.kind} image {result.name} failed: {result.reason}", hint=f"log: {result.log_path}"
-            )
+    refuse_failed(results)
 
 
 async def run_round(

@@ -60,15 +60,17 @@ async def _verify(loaded: Loaded, as_json: bool) -> None:
 
 
 async def check_oracle(loaded: Loaded, as_json: bool) -> None:
-    """Every task, twice: empty must fail, gold must pass. Raises GateError naming the tasks where they do not."""
+    """Every task, twice: empty must fail, gold must pass. Raises GateError naming the tasks where they do not, and
+    VerifierError where infrastructure kept some from being checked."""
     from lego.rollout.baselines import check_tasks
-    from stages._building import build_with_progress
+    from lego.rollout.health import likely_cause
+    from stages._building import build_with_progress, refuse_failed
     from stages._run import at_work
 
-    bad = []
     async with at_work(loaded) as (run, workshop, stop):
         tasks = list(run.tasks.values())
-        await stop.or_abandon(build_with_progress(lambda on_event: workshop.build_images(tasks, [], on_event)))
+        building = build_with_progress(lambda on_event: workshop.build_images(tasks, [], on_event))
+        refuse_failed(await stop.or_abandon(building) or [])
         if stop.asked.is_set():
             return
         with progress("tasks", len(tasks), heading=f"oracle check of {len(tasks)} tasks, each twice") as bar:
@@ -76,18 +78,25 @@ async def check_oracle(loaded: Loaded, as_json: bool) -> None:
             results = await stop.or_abandon(checks) or []
         if stop.asked.is_set():
             return
-        bad = [result for result in results if not result.good]
         if as_json:
             print_json([asdict(result) for result in results])
         else:
-            for result in bad:
-                click.echo(result.line())
-            good = len(results) - len(bad)
+            for result in results:
+                if not result.good:
+                    click.echo(result.line())
+            good = sum(result.good for result in results)
             click.echo(f"{good} of {len(tasks)} tasks pass with the solution and fail with nothing done, twice")
+    unknown = [result.why for result in results if result.infra]
+    bad = sum(not result.good for result in results) - len(unknown)
     if bad:
         raise GateError(
-            f"{len(bad)} tasks do not tell solved from unsolved",
+            f"{bad} tasks do not tell solved from unsolved",
             hint="lego verify --oracle --json has the ends of their logs",
+        )
+    if unknown:
+        raise VerifierError(
+            f"{len(unknown)} tasks could not be checked: infrastructure failed each of their attempts",
+            hint=likely_cause(unknown),
         )
 
 

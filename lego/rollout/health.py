@@ -94,7 +94,12 @@ def refuse_hopeless_trials(store: Store, round_id: int) -> None:
 
 def refuse_hopeless_verifications(store: Store, round_id: int) -> None:
     """Raises VerifierError when one verification after another fails on infrastructure."""
-    streak = verdicts.infra_streak(store, round_id)
+    refuse_streak(verdicts.infra_streak(store, round_id))
+
+
+def refuse_streak(streak: Sequence[str]) -> None:
+    """`streak`: the reasons of the infrastructure faults of verifications in a row, the last one first. Raises
+    VerifierError when they are too many."""
     if len(streak) >= INFRA_STREAK:
         raise VerifierError(
             f"{len(streak)} verifications in a row failed on infrastructure, the last one: {streak[0]}",

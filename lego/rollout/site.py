@@ -64,14 +64,8 @@ class Site:
 
     def task_tag(self, task: Task) -> str:
         """The image of a task. Raises ImageError (fault task) where it, or its verifier's, could not be built."""
-        section = self.run.config.images
-        tag = recipes.task_tag(task, section)
-        graded = [step.task for step in task.steps] or [task]
-        verifiers = [(recipes.verifier_tag(one, section), "verifier's image") for one in graded]
-        for one, whose in ((tag, "image"), *verifiers):
-            if one in self.failed_images:
-                raise ImageError(f"the {whose} of {task.id} does not build: {self.failed_images[one]}", fault="task")
-        return tag
+        _refuse_unbuilt(task, self.run.config, self.failed_images)
+        return recipes.task_tag(task, self.run.config.images)
 
     def limits(self, task: Task) -> Limits:
         return limits_of(self.run, task.environment)
@@ -81,6 +75,15 @@ class Site:
         which_round = f"{self.run.config.run.seed}/{self.round.kind}/{self.round.ordinal}"
         text = f"{which_round}/{trial.task_id}/{trial.harness}/{trial.sample}/{trial.attempt}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+
+def _refuse_unbuilt(task: Task, config: Config, failed: Mapping[str, str]) -> None:
+    section = config.images
+    graded = [step.task for step in task.steps] or [task]
+    verifiers = [(recipes.verifier_tag(one, section), "verifier's image") for one in graded]
+    for tag, whose in ((recipes.task_tag(task, section), "image"), *verifiers):
+        if tag in failed:
+            raise ImageError(f"the {whose} of {task.id} does not build: {failed[tag]}", fault="task")
 
 
 def limits_of(run: Run, environment: Environment) -> Limits:
@@ -155,6 +158,10 @@ class Workshop:
             if result.status == "failed" and result.fault == "task":
                 self._failed_images[result.tag] = f"{result.reason} (log: {result.log_path})"
         return results
+
+    def refuse_unbuilt(self, task: Task) -> None:
+        """Raises ImageError (fault task) where the task's image, or its verifier's, could not be built."""
+        _refuse_unbuilt(task, self.run.config, self._failed_images)
 
 
 def podman_settings(config: Config) -> PodmanSettings:
