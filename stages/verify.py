@@ -90,12 +90,12 @@ async def check_oracle(loaded: Loaded, as_json: bool) -> None:
     bad = sum(not result.good for result in results) - len(unknown)
     if bad:
         raise GateError(
-            f"{bad} tasks do not tell solved from unsolved",
+            f"{bad} {'task does' if bad == 1 else 'tasks do'} not tell solved from unsolved",
             hint="lego verify --oracle --json has the ends of their logs",
         )
     if unknown:
         raise VerifierError(
-            f"{len(unknown)} tasks could not be checked: infrastructure failed each of their attempts",
+            f"{len(unknown)} of {len(results)} tasks could not be checked: infrastructure failed each attempt",
             hint=likely_cause(unknown),
         )
 

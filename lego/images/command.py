@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +17,10 @@ from lego.processes import descendants, kill, session
 _PATIENCE = 5.0
 _TAIL = 16 << 10
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_STEP = re.compile(r'^Error: building at STEP "(?:(.*)": while running runtime: (.*)|(.*?)": (.*))$')
+_PODMAN = re.compile(r"^(?:STEP \d+/\d+: |--> |\$ )")
+"""How podman and the log itself begin their own lines, between which stands what a step's command said."""
+_SHOWN = 60
 
 
 class CommandFailed(ImageError):
@@ -30,7 +34,7 @@ class CommandFailed(ImageError):
 async def run_logged(argv: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> None:
     """Run a command with its output in the log; its whole process group ends with this coroutine.
 
-    Raises CommandFailed with the last line that it wrote, or the one that a script of ours gave as its reason.
+    Raises CommandFailed with the last words of what failed in it, or those that a script of ours gave as its reason.
     """
     log.write(f"$ {' '.join(argv)}\n".encode())
     log.flush()
@@ -52,7 +56,7 @@ async def run_logged(argv: Sequence[str], env: Mapping[str, str], log: IO[bytes]
         kill(session(process.pid))
     if code != 0:
         path = Path(log.name)
-        said = _reason(path, began) or last_line(path, began) or f"{argv[0]} ended with exit code {code}"
+        said = _reason(path, began) or _last_words(path, began) or f"{argv[0]} ended with exit code {code}"
         raise CommandFailed(said, code)
 
 
@@ -70,8 +74,26 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 def last_line(log: Path, began: int = 0) -> str:
     """The last line that says something after byte `began` of a log, safe to show; "" where there is none."""
+    return next(_lines_from_the_end(log, began), "")[:500]
+
+
+def _last_words(log: Path, began: int) -> str:
+    """The last line; where that is podman's on a step that failed, what the step's command said before, then the step,
+    of which podman repeats every word."""
+    lines = _lines_from_the_end(log, began)
+    last = next(lines, "")
+    step = _STEP.match(last)
+    if step is None:
+        return last[:500]
+    what, why = (step[1], step[2]) if step[2] else (step[3], step[4])
+    told = f"{why[:300]}, in {what if len(what) <= _SHOWN else f'{what[:_SHOWN]}…'}"
+    said = next(lines, "")
+    return f"{said[:300]} ({told})" if said and not _PODMAN.match(said) else told
+
+
+def _lines_from_the_end(log: Path, began: int) -> Iterator[str]:
     lines = _COLOURS.sub("", tail(log, began).decode(errors="replace")).splitlines()
-    return next(filter(None, map(one_line, reversed(lines))), "")[:500]
+    return filter(None, map(one_line, reversed(lines)))
 
 
 def _reason(log: Path, began: int) -> str:

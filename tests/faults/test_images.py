@@ -26,6 +26,10 @@ def test_one_bad_dockerfile(project, podman):
     assert all("exit status 7" in t["reason"] and str(log) in t["reason"] for t in bad)
     shown = project.lego("show", str(bad[0]["id"]))
     assert shown.code == 0 and "failed (task)" in shown.out and "exit status 7" in shown.out
+    checked = project.lego("verify", "--oracle")
+    assert checked.code == 4 and "1 of 2 tasks pass with the solution" in checked.out
+    assert re.search(r"^bad: .*the image of bad does not build: .*exit status 7", checked.out, re.MULTILINE)
+    assert "1 task does not tell solved from unsolved" in checked.error
     unknown = project.lego("show", "99")
     assert unknown.code == 2
     assert unknown.error == "lego: store: there is no trial 99\n      trials go from 1 to 4"
