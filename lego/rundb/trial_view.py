@@ -110,6 +110,13 @@ def why(verdict: dict[str, Any]) -> str:
     detail = verdict["detail"]
     if detail.get("reason"):
         return str(detail["reason"])
+    if detail.get("canary"):
+        return str(detail["canary"])
+    if detail.get("named"):
+        failed = list(detail.get("named_failed", {}).items())
+        said = f"{detail['named_passed']} of {detail['named']} named tests passed"
+        more = f" and {len(failed) - 2} more" if len(failed) > 2 else ""
+        return said + (f"; not {', '.join(f'{name} ({how})' for name, how in failed[:2])}{more}" if failed else "")
     parts = ", ".join(f"{name} {value:g}" for name, value in detail.get("parts", {}).items())
     given = "–" if verdict["reward"] is None else f"the tests gave {verdict['reward']:g}"
     return given + (f" ({parts})" if parts else "")

@@ -1,4 +1,4 @@
-"""What is said about a turn."""
+"""What is said about a turn, and about a verdict."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lego.rundb.trial_view import drift_words
+from lego.rundb.trial_view import drift_words, why
 from stages.show import turn_lines
 
 
@@ -38,3 +38,22 @@ def test_a_turn_shows_what_the_harness_changed() -> None:
     assert turn_lines(turn, full=False)[-1] == "    ↳ forked at message 2: asked again"
     refused = {**turn, "kind": "rejected", "status": 403, "reason": "foreign", "drift": {"problem": "/usr/bin/curl"}}
     assert turn_lines(refused, full=False) == ["  3 refused   403 foreign: /usr/bin/curl"]
+
+
+@pytest.mark.parametrize(
+    ("detail", "words"),
+    [
+        ({}, "the tests gave 0"),
+        ({"parts": {"speed": 0.5}}, "the tests gave 0 (speed 0.5)"),
+        ({"named": 3, "named_passed": 3}, "3 of 3 named tests passed"),
+        (
+            {"named": 4, "named_passed": 1, "named_failed": {"t::a": "FAILED", "t::b": "missing", "t::c": "FAILED"}},
+            "1 of 4 named tests passed; not t::a (FAILED), t::b (missing) and 1 more",
+        ),
+        ({"named": 3, "named_passed": 3, "canary": "the canary is not reported as failed"}, "the canary is not reported"
+         " as failed"),
+        ({"named": 3, "named_passed": 0, "reason": "no test is reported"}, "no test is reported"),
+    ],
+)  # fmt: skip
+def test_why_in_words(detail: dict[str, Any], words: str) -> None:
+    assert why({"detail": detail, "reward": 0.0}) == words
