@@ -154,8 +154,12 @@ def policies(store: Store) -> list[Row]:
 
 
 def reference(store: Store) -> PolicyRef:
-    """What reinforcement learning began from: the newest policy that it did not make itself."""
-    row = store.row("SELECT * FROM policies WHERE made_by != 'train' ORDER BY version DESC LIMIT 1")
+    """What reinforcement learning began from: the newest policy before the first that it made. What is taught later
+    (`lego sft` in the middle of a run) is not what it began from."""
+    row = store.row(
+        "SELECT * FROM policies WHERE version < (SELECT coalesce(min(version), 1 << 62) FROM policies"
+        " WHERE made_by = 'train') ORDER BY version DESC LIMIT 1"
+    )
     assert row is not None, "a run has a policy before it has a round"
     return PolicyRef(row["version"], row["path"], row["digest"])
 

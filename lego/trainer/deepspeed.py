@@ -178,18 +178,18 @@ class ShardedOptimizer(Paced):
                 kept = {name: value.detach().float().cpu().clone() for name, value in moments.items()}
                 state[number] = {"step": torch.tensor(float(self.steps)), **kept}
         if path is not None:
-            torch.save({"steps": self.steps, "parameters": self._names, "adam": state}, path)
+            torch.save({"steps": self.steps, "before": self.before, "parameters": self._names, "adam": state}, path)
 
     def load(self, path: Path) -> None:
         """As Optimizer.load."""
-        steps, state = read_state(path, self._policy.model)
+        steps, before, state = read_state(path, self._policy.model)
         self._prime()
         for number, parameter in enumerate(p for group in self._groups for p in group):
             for name in MOMENTS:
                 self._set(parameter, name, state[number][name])
         for held in self._engine.basic_optimizer.state.values():
             held["step"] = torch.full_like(held["step"], steps) if isinstance(held["step"], Tensor) else steps
-        self.steps = steps
+        self.steps, self.before = steps, before
 
     def _prime(self) -> None:
         """A step of nothing at all, so that the moments have their places."""

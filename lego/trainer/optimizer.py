@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -19,30 +19,32 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Paced:
-    """`steps` counts the optimizer steps taken; they alone, with the section, decide the learning rate."""
+    """`steps` counts the steps taken, `before` those of the optimizers that this one came in the place of; they alone,
+    with the section, decide the learning rate."""
 
     def __init__(self, section: OptimizerSection) -> None:
         self.section = section
         self.steps = 0
+        self.before = 0
         self.slow_down = 1.0
         """Share of the learning rate that is used, for who wants it to fall."""
 
     @property
     def lr(self) -> float:
         """The learning rate of the next step."""
-        return self.section.lr * self.slow_down * pace(self.section, self.steps)
+        return self.section.lr * self.slow_down * pace(self.section, self.steps, self.before)
 
 
-def pace(section: OptimizerSection, steps: int) -> float:
+def pace(section: OptimizerSection, steps: int, before: int = 0) -> float:
     """Share of the learning rate that the step after `steps` steps uses: linear from 1 / warmup to 1, then falling to
-    `floor` at `horizon`, by the schedule."""
-    if steps + 1 < section.warmup:
-        return (steps + 1) / section.warmup
+    `floor` at `horizon`, by the schedule. An optimizer that took the place of others, after `before` steps, is warmed
+    up like any, and the schedule goes on."""
+    warm = min(1.0, (steps + 1) / max(1, section.warmup))
     if section.schedule == "constant":
-        return 1.0
-    done = min(1.0, max(0.0, (steps + 1 - section.warmup) / (section.horizon - section.warmup)))
+        return warm
+    done = min(1.0, max(0.0, (before + steps + 1 - section.warmup) / (section.horizon - section.warmup)))
     left = 1.0 - done if section.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
-    return section.floor + (1.0 - section.floor) * left
+    return warm * (section.floor + (1.0 - section.floor) * left)
 
 
 def whole_shape(parameter: nn.Parameter) -> tuple[int, ...]:
@@ -59,22 +61,31 @@ def decayed_first(model: nn.Module) -> list[list[nn.Parameter]]:
     return [[p for p, is_decayed in both if is_decayed is wanted] for wanted in (True, False)]
 
 
-def read_state(path: Path, model: nn.Module) -> tuple[int, dict[int, Any]]:
-    """Step count and AdamW's state by the place of a parameter in `decayed_first(model)`.
+class Kept(NamedTuple):
+    """What is on disk of an optimizer: `steps` and `before` as in `Paced`, AdamW's state by the place of a parameter in
+    `decayed_first`."""
+
+    steps: int
+    before: int
+    adam: dict[int, Any]
+
+
+def read_state(path: Path, model: nn.Module) -> Kept:
+    """The state of an optimizer over `model`.
 
     Raises TrainerError if the file is damaged or of another model.
     """
     try:
         saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        known, state, steps = saved["parameters"], saved["adam"], int(saved["steps"])
-        shapes = {number: {tuple(held[moment].shape) for moment in MOMENTS} for number, held in state.items()}
+        known, kept = saved["parameters"], Kept(int(saved["steps"]), int(saved.get("before", 0)), saved["adam"])
+        shapes = {number: {tuple(held[moment].shape) for moment in MOMENTS} for number, held in kept.adam.items()}
     except (OSError, RuntimeError, KeyError, EOFError, ValueError, TypeError) as error:
         raise TrainerError(f"{path} cannot be read: {error}", hint=_START_FRESH) from error
     wanted = [whole_shape(p) for group in decayed_first(model) for p in group]
     same = known == [name for name, p in model.named_parameters() if p.requires_grad]
     if not same or any(found != {wanted[number]} for number, found in shapes.items()):
         raise TrainerError(f"{path} belongs to another model", hint=_START_FRESH)
-    return steps, state
+    return kept
 
 
 class Optimizer(Paced):
@@ -112,14 +123,14 @@ class Optimizer(Paced):
         """path: as in Policy.save."""
         names = [name for name, _ in self._named]
         if path is not None:
-            torch.save({"steps": self.steps, "parameters": names, "adam": self._adam.state_dict()["state"]}, path)
+            state = self._adam.state_dict()["state"]
+            torch.save({"steps": self.steps, "before": self.before, "parameters": names, "adam": state}, path)
 
     def load(self, path: Path) -> None:
         """Take up moments and step count; learning rate, betas and decay stay those of the config, which may change.
 
         Raises TrainerError as `read_state` does.
         """
-        steps, state = read_state(path, self._model)
+        self.steps, self.before, state = read_state(path, self._model)
         whole = self._adam.state_dict()
         self._adam.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
-        self.steps = steps

@@ -128,6 +128,8 @@ class Trainer:
         self.gradient = Gradient(self.policy, section, temperature, longest)
         if (self.folder / OPTIMIZER_FILE).is_file() and not new_optimizer(self.folder, section.lora):
             self.optimizer.load(self.folder / OPTIMIZER_FILE)
+        else:
+            self.optimizer.before = _steps_taken(self.folder)
 
     def score(self, segments: Sequence[TrainSegment], on_progress: Progress | None = None) -> list[FloatArray]:
         """Log-probs of each segment's owned ids under the weights as they are: one [n] float32 a segment, else 0."""
@@ -260,7 +262,8 @@ class Trainer:
             copy_companions(self.folder, folder)
             if optimizer:
                 self.optimizer.save(folder / OPTIMIZER_FILE)
-            about = {"optimizer_steps": self.optimizer.steps, "train": asdict(self.section), **(notes or {})}
+            taken = self.optimizer.before + self.optimizer.steps
+            about = {"optimizer_steps": taken, "train": asdict(self.section), **(notes or {})}
             (folder / NOTES_FILE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
         if self.policy.ranks.first:
@@ -274,6 +277,15 @@ class Trainer:
 def hash_seed(seed: int, step: int) -> int:
     """A seed of its own for each step, the same whenever that step is taken again."""
     return int(np.random.SeedSequence([seed & 0xFFFFFFFF, step]).generate_state(1)[0])
+
+
+def _steps_taken(folder: Path) -> int:
+    """Optimizer steps, of reinforcement learning, that led to the policy in `folder`."""
+    notes = folder / NOTES_FILE
+    try:
+        return int(json.loads(notes.read_text(encoding="utf-8"))["optimizer_steps"]) if notes.is_file() else 0
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TrainerError(f"{notes} cannot be read: {error!r}", hint="is the checkpoint complete?") from error
 
 
 def _worst(segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lego.config.schema import GateSection
 from lego.errors import TrainerError
 from lego.trainer.checkpoint import write_whole
 from lego.trainer.step import Trainer
@@ -44,6 +45,27 @@ def test_without_optimizer_the_next_step_starts_fresh(tiny_policy, tmp_path):
     trainer.save(tmp_path / "start", optimizer=False)
     assert not (tmp_path / "start/optimizer.pt").exists()
     assert Trainer(tmp_path / "start", section()).optimizer.steps == 0
+
+
+def test_a_new_optimizer_within_a_run_is_warmed_up_and_the_schedule_goes_on(tiny_policy, tmp_path):
+    """As after `lego sft`, whose policy comes without the moments."""
+    falling = section(gate=GateSection(99.0, 1e9, -1.0))
+    falling.optimizer.schedule, falling.optimizer.horizon = "linear", 10
+    falling.optimizer.warmup, falling.optimizer.floor = 2, 0.0
+    segments = sample(tiny_policy)
+    trainer = Trainer(tiny_policy, falling)
+    rates = [trainer.step(segments).metrics["step/lr"] for _ in range(4)]
+    trainer.save(tmp_path / "taught", optimizer=False)
+    again = Trainer(tmp_path / "taught", falling)
+    rates.append(again.step(segments).metrics["step/lr"])
+    again.save(tmp_path / "5")
+    resumed = Trainer(tmp_path / "5", falling)
+    assert (resumed.optimizer.steps, resumed.optimizer.before) == (1, 4)
+    rates.append(resumed.step(segments).metrics["step/lr"])
+    assert rates == pytest.approx([1e-3 * share for share in (1 / 2, 1, 7 / 8, 6 / 8, 1 / 2 * 5 / 8, 4 / 8)])
+    (tmp_path / "taught/trainer.json").write_text("{")
+    with pytest.raises(TrainerError, match="trainer.json cannot be read"):
+        Trainer(tmp_path / "taught", falling)
 
 
 @pytest.mark.parametrize("damage", ["cut", "other", "shape"])

@@ -173,6 +173,8 @@ def test_the_schedule_falls_from_the_warm_up_to_its_floor_and_stays():
     assert shares[:4] == [0.25, 0.5, 0.75, 1.0]
     assert shares[7] == pytest.approx(1 - 0.75 * 4 / 8)
     assert shares[11:] == [0.25] * 9
+    assert pace(linear, 1, before=8) == pytest.approx(0.5 * shares[9])  # a second optimizer's warm-up on the way down
+    assert pace(linear, 9, before=8) == 0.25
     cosine = OptimizerSection(schedule="cosine", horizon=10, floor=0.0)
     assert pace(cosine, 4) == pytest.approx(0.5)
     assert pace(cosine, 10**6) == 0.0

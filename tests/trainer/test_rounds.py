@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from lego.config.fields import flat, tags
 from lego.config.schema import Config, LoraSection
@@ -64,7 +65,8 @@ def test_another_rank_begins_a_new_optimizer_and_the_run_says_so(train):
     ranks = iter([4, 4, 8])
     store = train([1e-3] * 3, lambda made: setattr(made.train, "lora", LoraSection(rank=next(ranks), alpha=8.0)))
     newest = catalogue.policy(store)
-    assert newest and json.loads((Path(newest.path) / "trainer.json").read_text())["optimizer_steps"] == 1
+    assert newest and json.loads((Path(newest.path) / "trainer.json").read_text())["optimizer_steps"] == 3
+    assert torch.load(Path(newest.path) / "optimizer.pt", weights_only=True)["steps"] == 1
     assert {event["text"] for event in meta.events(store)} == {
         "train.lora.rank: 4 -> 8",
         "step 3: a new optimizer begins: train.lora was rank 4, alpha 8, all layers and is rank 8, alpha 8, all layers",
@@ -133,4 +135,17 @@ def test_no_round_is_begun_while_somebody_teaches(tiny_policy, tmp_path):
         train_round_now(run)
     training.end_step(store, step, status="done", reason="", policy_to=0, metrics={})
     assert train_round_now(run).policy_version == 0
+    store.close()
+
+
+def test_the_reference_is_what_the_learning_began_from(tmp_path):
+    """Not what is taught in its middle."""
+    store = Store.open(tmp_path / "run.db")
+    found = []
+    for version, made_by in enumerate(["start", "sft", "sft", "train", "sft", "train"]):
+        catalogue.add_policy(
+            store, parent=version - 1 if version else None, path=str(version), digest="d", made_by=made_by
+        )
+        found.append(catalogue.reference(store).version)
+    assert found == [0, 1, 2, 2, 2, 2]
     store.close()
