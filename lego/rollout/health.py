@@ -63,6 +63,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"service does not (?:answer|start)|did not answer|podman refused|cannot start a container", re.I),
         "podman itself fails: lego check --only sandbox probes it",
     ),
+    (re.compile(r"\(traceback in .*\)$"), "a bug of lego's own: logs/errors.log in the run's folder has the traceback"),
 )
 _ADVICE = "lego try TASK --output shows one attempt whole; lego check probes what trials stand on"
 

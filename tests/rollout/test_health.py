@@ -18,6 +18,8 @@ from lego.rollout.health import likely_cause
         ("the container vanished while the harness ran", "removes containers"),
         ("harness: no call reached the model: exit code 3", "the harness does not start"),
         ("the podman service does not answer (post /x)", "podman itself fails"),
+        ("unexpected OSError: no space left on device (traceback in x/errors.log)", "the disk is full"),
+        ("unexpected KeyError: 'x' (traceback in x/errors.log)", "a bug of lego's own"),
     ],
 )
 def test_a_known_reason_names_its_cause(reason: str, said: str) -> None:
