@@ -8,17 +8,20 @@ import pytest
 
 from lego.rundb import verdicts
 from lego.rundb.store import Store
+from lego.sandbox.podman import Podman
 from stages import cli
-from tests.faults.conftest import Project
+from tests.faults.conftest import DOCKERFILE, Project
 
 pytestmark = pytest.mark.podman
 
 
 def test_verdicts_change_only_where_a_verifier_said_so(
-    project: Project, podman: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Project, podman: Podman, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    project.task("solved")
-    project.task("spoilt", solve="#!/bin/sh\necho right > /app/answer\necho x > /app/conftest.py\n")
+    own = f"{DOCKERFILE}ENV OWN={project.name}\n"
+    project.task("solved", dockerfile=own)
+    spoils = "#!/bin/sh\necho right > /app/answer\necho x > /app/conftest.py\n"
+    project.task("spoilt", solve=spoils, dockerfile=own)
     train, held_out = ({"source": "harbor", "path": f"tasks/{name}"} for name in ("solved", "spoilt"))
     project.write(tasks={"train": [train], "eval": [held_out]}, rollout={"samples_per_task": 1})
     monkeypatch.chdir(project.folder)
@@ -56,7 +59,10 @@ def test_verdicts_change_only_where_a_verifier_said_so(
 
     said(ids[0], 0.0, "failed")
     said(ids[1], 1.0, "passed")
+    images = [row["tag"] for row in store.rows("SELECT DISTINCT tag FROM images WHERE kind = 'task'")]
+    podman.cli("rmi", "--force", *images)
     code, out, err = lego("verify", "--again")
+    podman.cli("rmi", "--force", *images)
     assert code == 0, err
     assert f"trial {ids[0]} solved: failed, 0 -> passed, 1" in out
     assert f"trial {ids[1]} spoilt: passed, 1 -> passed, 1 (test hook /app/conftest.py)" in out
