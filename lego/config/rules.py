@@ -56,6 +56,7 @@ BOUNDS: dict[str, _Bound] = {
     "policy.context": (lambda value: value >= 64, "must be at least 64 tokens"),
     "engine.max_concurrent": _AT_LEAST_ONE,
     "engine.threads": _NOT_NEGATIVE,
+    "engine.tensor_parallel": _AT_LEAST_ONE,
     "sandbox.pids": (lambda value: value >= 8, "must be at least 8: a shell and a test runner need that many"),
     "sandbox.cpus": _POSITIVE,
     "images.parallel": _AT_LEAST_ONE,
@@ -296,6 +297,8 @@ def _scale(config: Config) -> Iterator[Problem]:
     deepspeed = config.train.deepspeed
     if config.engine.routing and config.engine.kind == "scripted":
         yield Problem("engine.routing", "what is scripted goes to no experts")
+    if config.engine.tensor_parallel > 1 and config.engine.kind != "vllm":
+        yield Problem("engine.tensor_parallel", f"only vllm divides a policy, and engine.kind is {config.engine.kind}")
     if config.train.lora.rank and config.train.lora.export == "adapter" and config.engine.kind == "vllm":
         yield Problem("train.lora.export", "adapter: the vllm engine takes over whole weights; write merged")
     if config.train.attention.startswith("flash") and config.engine.dtype == "float32":

@@ -56,7 +56,10 @@ class EngineSection:
     max_concurrent: int = machine(16, "sequences decoded together")
     threads: int = machine(0, "torch threads; 0 leaves torch's default")
     routing: bool = tunable(False, "mixtures of experts: record which experts each token went to, for train.moe.replay")
-    cache: str = machine("1g", "memory for the prefixes of conversations between their turns; vllm: its whole KV cache")
+    cache: str = machine(
+        "1g", "memory for the prefixes of conversations between their turns; vllm: its whole KV cache, on each GPU"
+    )
+    tensor_parallel: int = machine(1, "vllm: GPUs that divide the policy among them (CPU build: processes)")
 
 
 @dataclass

@@ -69,5 +69,6 @@ def _vllm(section: EngineSection, context: int | None) -> Engine:
         threads=section.threads,
         cache_bytes=parse_size(section.cache),
         routing=section.routing,
+        tensor_parallel=section.tensor_parallel,
         context=context,
     )

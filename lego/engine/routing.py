@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ RoutingArray = npt.NDArray[np.int16]
 """[tokens, layers, experts a token]: for each token, each layer with experts in order, the experts it went to."""
 
 
+UNKNOWN = -1
+"""In the place of every expert of a token whose routing was not recorded: the model then chooses by itself."""
+
+
 def routers(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The modules that choose experts, in layer order: those that return (logits, weights, chosen experts)."""
     return [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
@@ -28,6 +33,14 @@ def weights_of(router: Any, logits: torch.Tensor, chosen: torch.Tensor) -> torch
     if getattr(router, "norm_topk_prob", True):
         picked = picked / picked.sum(dim=-1, keepdim=True)
     return picked
+
+
+def sent_to(wanted: torch.Tensor, router: Any, output: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """A router's (logits, weights, chosen experts) with its tokens at the experts `wanted`, [tokens, k] integers, where
+    those are not UNKNOWN; weighed afresh."""
+    logits, weights, chosen = output
+    chosen = torch.where(wanted == UNKNOWN, chosen, wanted.to(chosen.dtype))
+    return logits, weights_of(router, logits, chosen).to(weights.dtype), chosen
 
 
 @torch.no_grad()
@@ -75,6 +88,15 @@ def _follows(router: torch.nn.Module, output: Any) -> bool:
     return torch.allclose(weights_of(router, logits, chosen.long()), weights.float(), rtol=0, atol=close)
 
 
+def _require_followed(model: Any) -> None:
+    if strange := unfollowed(model, model.device):
+        raise EngineError(
+            f"engine.routing: the choices of {strange} cannot be replayed: it is no router of softmax",
+            hint="engine.routing=false",
+            fault="user",
+        )
+
+
 class RoutingTap:
     """Remembers the choices of the last forward pass. Without routers in the model there is nothing to remember.
 
@@ -82,12 +104,7 @@ class RoutingTap:
     """
 
     def __init__(self, model: Any) -> None:
-        if strange := unfollowed(model, model.device):
-            raise EngineError(
-                f"engine.routing: the choices of {strange} cannot be replayed: it is no router of softmax",
-                hint="engine.routing=false",
-                fault="user",
-            )
+        _require_followed(model)
         self._layers = routers(model)
         self._chosen: list[torch.Tensor] = []
         for router in self._layers:
@@ -106,3 +123,42 @@ class RoutingTap:
         chosen, self._chosen = self._chosen, []
         whole: RoutingArray = torch.stack(chosen, 1).cpu().numpy().astype(np.int16)
         return whole
+
+
+class RoutingReplay:
+    """Sends a model's tokens to experts that were recorded elsewhere; what they weigh is the model's own."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._layers = routers(model)
+        self._rows: torch.Tensor | None = None
+        self._at = [0] * len(self._layers)
+        self._same = self._known = 0
+        for layer, router in enumerate(self._layers):
+            router.register_forward_hook(partial(self._route, layer))
+
+    def follow(self, rows: RoutingArray | None) -> None:
+        """rows: of the tokens of the forward passes to come, one after another; None: the model chooses.
+
+        Raises EngineError where choices cannot be replayed.
+        """
+        if rows is not None and not self._known:
+            _require_followed(self._model)
+        self._rows = None if rows is None else torch.from_numpy(rows.astype(np.int64))
+        self._at = [0] * len(self._layers)
+
+    @property
+    def agreed(self) -> float:
+        """Of the recorded experts followed so far, the share that the model would have chosen itself; nan of none."""
+        return self._same / self._known if self._known else float("nan")
+
+    def _route(self, layer: int, router: Any, inputs: Any, output: tuple[torch.Tensor, ...]) -> Any:
+        if self._rows is None:
+            return output
+        begin = self._at[layer]
+        self._at[layer] = end = begin + len(output[2])
+        wanted = self._rows[begin:end, layer].to(output[2].device)
+        same = (wanted[:, :, None] == output[2][:, None]).any(2)
+        self._same += int(same.sum())
+        self._known += int((wanted != UNKNOWN).sum())
+        return sent_to(wanted, router, output)

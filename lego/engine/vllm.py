@@ -11,6 +11,7 @@ import gc
 import itertools
 import json
 import math
+import os
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
@@ -22,8 +23,8 @@ import torch
 from lego.engine import vllm_start
 from lego.engine.base import EngineStats, FloatArray, GenerationRequest, IntArray, PolicyRef, Sampled, Sampling
 from lego.engine.policy import context_of, load_model
-from lego.engine.routing import RoutingArray
-from lego.engine.vllm_probe import Proof, prove
+from lego.engine.routing import RoutingArray, routers
+from lego.engine.vllm_probe import Proof, Said, prove
 from lego.errors import EngineError
 
 _COLDEST, _HOTTEST = 0.01, 2.0
@@ -38,6 +39,7 @@ class VllmEngine:
     """dtype: "float32" | "bfloat16". context: tokens of prompt and reply together, at most what the model was made for.
     cache_bytes: memory for the keys and values of conversations. threads: 0 leaves the default (CPU build alone).
     routing: tell which experts tokens went to, all with a reply's last piece; -1 for those taken from the cache.
+    tensor_parallel: workers that divide the policy among them, each with cache_bytes of its own.
 
     vLLM starts with the first `load`. It keeps prefixes by their content, whichever session they belong to. At
     temperature 0 ids are the most probable ones and log-probs those of temperature 1.
@@ -55,6 +57,7 @@ class VllmEngine:
         cache_bytes: int = 1 << 30,
         context: int | None = None,
         routing: bool = False,
+        tensor_parallel: int = 1,
     ) -> None:
         self.policy_version = -1
         self._dtype = dtype
@@ -64,6 +67,7 @@ class VllmEngine:
         self._cache_bytes = cache_bytes
         self._wanted_context = context
         self._routing = routing
+        self._tensor_parallel = tensor_parallel
         self._context = 0
         self._llm: Any = None
         self._shape = ""
@@ -249,14 +253,19 @@ class VllmEngine:
         limit = context_of(model, policy.path)
         self._context = min(self._wanted_context or limit, limit)
         shape = _shape(policy.path)
-        if self._llm is not None and (self._llm.errored or shape != self._shape):
-            await self._stop()
+        if self._llm is not None:
+            # The CPU build multiplies experts by packed copies that a swap does not renew.
+            swaps = shape == self._shape and not (routers(model) and vllm_start.cpu_build())
+            if self._llm.errored or not swaps:
+                await self._stop()
         if self._llm is not None:
             await self._reload(policy)
         else:
             await asyncio.to_thread(self._start, policy.path)
             self._shape = shape
-            await self._call("end_with_parent")
+            await self._call("end_with", os.getpid())
+            if vllm_start.cpu_build():
+                await self._call("take_draws_back")
             if self._routing:
                 await self._record_routing()
         before = self._proof[1] if self._proof and self._proof[0] != policy.digest else None
@@ -273,6 +282,7 @@ class VllmEngine:
             max_concurrent=self._max_concurrent,
             cache_bytes=self._cache_bytes,
             routing=self._routing,
+            tensor_parallel=self._tensor_parallel,
         )
 
     async def _stop(self) -> None:
@@ -286,7 +296,7 @@ class VllmEngine:
             del llm
             gc.collect()
 
-    async def _call(self, method: str, *arguments: str) -> None:
+    async def _call(self, method: str, *arguments: str | int) -> None:
         """A method of `vllm_worker.TakeOver`."""
         await self._llm.collective_rpc(method, args=arguments)
 
@@ -305,13 +315,15 @@ class VllmEngine:
         if not emptied:
             raise EngineError("vLLM keeps prefixes of the policy before: it says that requests still run")
 
-    async def _reply(self, prompt: IntArray, tokens: int, temperature: float) -> tuple[list[int], list[float]]:
+    async def _reply(self, prompt: IntArray, tokens: int, temperature: float) -> Said:
         ids: list[int] = []
         logprobs: list[float] = []
+        routing = None
         async for piece, _ in self._sample(prompt, Sampling(tokens, temperature, seed=_PROBE_SEED)):
             ids += piece.ids
             logprobs += piece.logprobs
-        return ids, logprobs
+            routing = piece.routing
+        return Said(ids, logprobs, routing)
 
 
 def _params(temperature: float, **more: Any) -> Any:

@@ -47,10 +47,27 @@ def check_device(device: str) -> None:
         raise ConfigError(f"engine.device: {device}, but this vLLM runs on {found}", hint="engine.device: auto")
 
 
-def start(path: str, *, dtype: str, context: int, max_concurrent: int, cache_bytes: int, routing: bool) -> Any:
+def cpu_build() -> bool:
+    """Whether this vLLM is the one for CPUs. Call after vLLM has started."""
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
+def start(
+    path: str,
+    *,
+    dtype: str,
+    context: int,
+    max_concurrent: int,
+    cache_bytes: int,
+    routing: bool,
+    tensor_parallel: int,
+) -> Any:
     """An AsyncLLM that serves the folder `path`. Blocks until it is up; must not run in an event loop's thread.
 
     routing: start it so that `vllm_worker.TakeOver.record_routing` can work.
+    tensor_parallel: workers, each with its part of the policy and `cache_bytes` for its part of the cache.
     Raises EngineError when it does not come up.
     """
     from vllm import AsyncEngineArgs
@@ -68,6 +85,7 @@ def start(path: str, *, dtype: str, context: int, max_concurrent: int, cache_byt
         # No more than a check at the start, where the cache's size is given.
         gpu_memory_utilization=0.1,
         enable_prefix_caching=True,
+        tensor_parallel_size=tensor_parallel,
         logprobs_mode="processed_logprobs",
         skip_tokenizer_init=True,
         worker_extension_cls="lego.engine.vllm_worker.TakeOver",
@@ -83,6 +101,15 @@ def start(path: str, *, dtype: str, context: int, max_concurrent: int, cache_byt
         return AsyncLLM.from_engine_args(arguments)
     except Exception as error:
         raise EngineError(
-            f"vLLM does not start with {Path(path)}: {error}",
+            f"vLLM does not start with {Path(path)}: {_said(error)}",
             hint="its own messages stand above; engine.cache must hold one sequence of policy.context tokens",
         ) from error
+
+
+def _said(error: Exception) -> str:
+    """In one line; what checks its arguments wraps the reason in several."""
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+    return " ".join(str(error).split())

@@ -14,11 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lego.engine.routing import RoutingArray, routers, unfollowed, weights_of
+from lego.engine.routing import UNKNOWN, RoutingArray, routers, sent_to, unfollowed
 from lego.trajectory.tree import Call, CallTree
-
-UNKNOWN = -1
-"""In the place of every expert of a token whose routing was not recorded: the model then chooses by itself."""
 
 
 def path_routing(
@@ -88,15 +85,10 @@ class Routers:
     def _k(self) -> int:
         return int(getattr(self._layers[0], "top_k"))  # noqa: B009 (a module's attribute has no type)
 
-    def _route(self, layer: int, router: Any, output: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def _route(self, layer: int, router: Any, output: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         if self._logits is not None:
             self._logits.append(output[0])
-        if self._wanted is None:
-            return output
-        logits, weights, chosen = output
-        wanted = self._wanted[:, layer].to(chosen.dtype)
-        chosen = torch.where(wanted == UNKNOWN, chosen, wanted)
-        return logits, weights_of(router, logits, chosen).to(weights.dtype), chosen
+        return output if self._wanted is None else sent_to(self._wanted[:, layer], router, output)
 
 
 def _numbered(route: Any, layer: int) -> Any:

@@ -31,6 +31,7 @@ CASES = {
     "policy.renderer": "",
     "engine.kind": "vlm",
     "engine.dtype": "float16",
+    "engine.tensor_parallel": 0,
     "sandbox.memory": "512",
     "sandbox.disk": "lots",
     "sandbox.timeout": "soon",
@@ -151,6 +152,14 @@ def test_and_those_that_mean_something_are_not(tmp_path, overrides):
     path = tmp_path / "a.yaml"
     path.write_text("run: {name: a}\npolicy: {model: m}\n")
     load(path, [f"train.{override}" for override in overrides])
+
+
+def test_only_vllm_divides_a_policy():
+    config = fine()
+    config.engine.tensor_parallel = 2
+    assert "only vllm" in broken(config)["engine.tensor_parallel"]
+    config.engine.kind = "vllm"
+    assert broken(config) == {}
 
 
 def test_a_scripted_run_needs_no_group():

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 import pytest_asyncio
 import torch
-from transformers import AutoModelForCausalLM, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, Qwen3_5MoeTextConfig, Qwen3MoeConfig
 
-from lego.config.schema import EngineSection, TrainSection
+from lego.config.load import load
+from lego.config.schema import EngineSection, LoraSection, TrainSection
 from lego.engine.base import Engine, GenerationRequest, IntArray, PolicyRef, Sampled, Sampling
 from lego.engine.digest import folder_digest
 from lego.engine.open import open_engine
@@ -26,11 +27,14 @@ from lego.engine.transformers import TransformersEngine
 from lego.errors import ConfigError, EngineError
 from lego.trainer.batch import TrainSegment, coverage
 from lego.trainer.gradient import score
+from lego.trainer.launch import GangTrainer, Setting
 from lego.trainer.policy import Policy
 from lego.trainer.step import Trainer
 from lego.trainer.tiny import make_tiny
 from tests._tiny import make_policy
 from tests.conftest import missing
+from tests.trainer._sampled import sample
+from tests.trainer._sampled import section as tiny_section
 from tests.trainer.test_routing import CHOSEN, EXPERTS, LAYERS, SHAPE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -44,8 +48,10 @@ def ref(path: Path, version: int = 0) -> PolicyRef:
     return PolicyRef(version, str(path), folder_digest(path))
 
 
-def opened(device: str = "auto") -> Engine:
-    section = EngineSection(kind="vllm", device=device, threads=1, max_concurrent=16, cache="256m")
+def opened(device: str = "auto", tensor_parallel: int = 1) -> Engine:
+    section = EngineSection(
+        kind="vllm", device=device, threads=1, max_concurrent=16, cache="256m", tensor_parallel=tensor_parallel
+    )
     return open_engine(section, CONTEXT)
 
 
@@ -195,6 +201,45 @@ async def test_a_swap_changes_the_policy_and_waits_for_replies(
     assert 0 < engine.stats().extra["probe_gap"] < BOUND
 
 
+async def test_a_policy_divided_among_two_workers_samples_the_same(
+    warm: Engine, reference: TransformersEngine, policies: list[Path]
+) -> None:
+    engine = opened(tensor_parallel=2)
+    try:
+        for version, policy in enumerate(policies):
+            await engine.load(ref(policy, version))
+            assert 0 < engine.stats().extra["probe_gap"] < BOUND
+            await reference.load(ref(policy, version))
+            replies = await asyncio.gather(*(generate(engine, PROMPT[: 10 + i], 60, 0.8, seed=i) for i in range(4)))
+            for i, (ids, logprobs, _) in enumerate(replies):
+                whole = joined(PROMPT[: 10 + i], ids)
+                scored = await reference.score(whole, 10 + i, 0.8)
+                assert np.abs(scored - np.asarray(logprobs)).max() < BOUND
+    finally:
+        await engine.close()
+
+
+async def test_a_policy_that_cannot_be_divided_so_is_refused_in_one_line(warm: Engine, policies: list[Path]) -> None:
+    with pytest.raises(EngineError, match=r"attention heads \(4\) must be divisible by .* \(3\)") as refused:
+        await opened(tensor_parallel=3).load(ref(policies[0]))
+    assert "\n" not in refused.value.message
+
+
+async def test_a_merged_adapter_is_swapped_in(engine: Engine, policies: list[Path], tmp_path: Path) -> None:
+    trainer = Trainer(policies[0], tiny_section(lora=LoraSection(rank=4)))
+    assert trainer.step(sample(policies[0])).refused is None
+    trainer.save(tmp_path / "merged")
+    await engine.load(ref(tmp_path / "merged", 1))
+    ids, logprobs, _ = await generate(engine)
+    peer = TransformersEngine(threads=1)
+    gaps = []
+    for policy in (tmp_path / "merged", policies[0]):
+        await peer.load(ref(policy))
+        gaps.append(np.abs(await peer.score(joined(PROMPT, ids), len(PROMPT)) - np.asarray(logprobs)).max())
+    await peer.close()
+    assert gaps[0] < BOUND < gaps[1]
+
+
 async def test_sixteen_sessions_share_a_prefix_and_say_what_they_would_alone(engine: Engine) -> None:
     shared = np.random.default_rng(0).integers(20, 300, 400).astype(np.int32)
     firsts = [joined(shared, [30 + i] * 20) for i in range(16)]
@@ -291,61 +336,138 @@ async def test_a_device_that_this_build_lacks_is_refused(warm: Engine, policies:
         await other.load(ref(policies[0]))
 
 
-async def test_the_experts_it_chose_are_replayed(warm: Engine, tmp_path: Path) -> None:
-    """Three conversations at once, two turns each, the second on top of cached keys and values."""
+async def converse(engine: Engine, trial: int) -> TrainSegment:
+    """A conversation of two turns with a mixture of experts, the second on top of cached keys and values."""
+    draws = np.random.default_rng(trial)
+    ids, mask = np.zeros(0, np.int32), np.zeros(0, bool)
+    logprobs, routing = np.zeros(0, np.float32), np.full((1, LAYERS, CHOSEN), -1, np.int16)
+    for turn in range(2):
+        prompt = np.concatenate([ids, draws.integers(0, 128, 40 + trial).astype(np.int32)])
+        request = GenerationRequest(f"{trial}/{turn}", f"{trial}", prompt, Sampling(20, seed=trial))
+        pieces = [piece async for piece in engine.generate(request)]
+        assert all(piece.routing is None for piece in pieces[:-1])
+        told = pieces[-1].routing
+        ids = np.concatenate([prompt, *(np.asarray(piece.ids, np.int32) for piece in pieces)])
+        assert told is not None and told.shape == (len(ids) - 1, LAYERS, CHOSEN)
+        # What the first turn told is cached now.
+        routing = np.concatenate([routing[:-1], told[len(routing) - 1 :], routing[-1:]])
+        new = len(ids) - len(mask)
+        said = [p for piece in pieces for p in piece.logprobs]
+        mask = np.concatenate([mask, np.arange(new) >= new - len(said)])
+        logprobs = np.concatenate([logprobs, np.zeros(new - len(said), np.float32), np.float32(said)])
+    return TrainSegment(trial + 1, ids, mask, logprobs, (1.0, -0.5)[trial % 2], routing=routing)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_the_experts_it_chose_are_replayed(warm: Engine, tmp_path: Path, workers: int) -> None:
+    """Three conversations at once, after a swap."""
     shape = {**SHAPE, "head_dim": 32}  # its CPU build has no attention of less
-    torch.manual_seed(1)
     config = Qwen3MoeConfig(**shape, intermediate_size=64, norm_topk_prob=True)
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    section = EngineSection(kind="vllm", threads=1, cache="64m", routing=True)
+    section = EngineSection(kind="vllm", threads=1, cache="64m", routing=True, tensor_parallel=workers)
     engine = open_engine(section, 512)
-    await engine.load(ref(tmp_path))
-
-    async def converse(trial: int) -> TrainSegment:
-        draws = np.random.default_rng(trial)
-        ids, mask = np.zeros(0, np.int32), np.zeros(0, bool)
-        logprobs, routing = np.zeros(0, np.float32), np.full((1, LAYERS, CHOSEN), -1, np.int16)
-        for turn in range(2):
-            prompt = np.concatenate([ids, draws.integers(0, 128, 40 + trial).astype(np.int32)])
-            request = GenerationRequest(f"{trial}/{turn}", f"{trial}", prompt, Sampling(20, seed=trial))
-            pieces = [piece async for piece in engine.generate(request)]
-            assert all(piece.routing is None for piece in pieces[:-1])
-            told = pieces[-1].routing
-            ids = np.concatenate([prompt, *(np.asarray(piece.ids, np.int32) for piece in pieces)])
-            assert told is not None and told.shape == (len(ids) - 1, LAYERS, CHOSEN)
-            # What the first turn told is cached now.
-            routing = np.concatenate([routing[:-1], told[len(routing) - 1 :], routing[-1:]])
-            new = len(ids) - len(mask)
-            said = [p for piece in pieces for p in piece.logprobs]
-            mask = np.concatenate([mask, np.arange(new) >= new - len(said)])
-            logprobs = np.concatenate([logprobs, np.zeros(new - len(said), np.float32), np.float32(said)])
-        return TrainSegment(trial + 1, ids, mask, logprobs, 1.0, routing=routing)
-
     try:
-        segments = list(await asyncio.gather(*(converse(trial) for trial in range(3))))
+        for version in range(2):
+            torch.manual_seed(version)
+            folder = tmp_path / str(version)
+            AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+            await engine.load(ref(folder, version))
+        segments = list(await asyncio.gather(*(converse(engine, trial) for trial in range(3))))
     finally:
         await engine.close()
     assert coverage(segments) == 1.0
     assert all((segment.routing[:-1] >= 0).all() for segment in segments)
-    report = Trainer(tmp_path, TrainSection()).prove(segments)
+    report = Trainer(folder, TrainSection()).prove(segments)
     assert report.refused is None and report.metrics["moe/coverage"] == 1.0
     assert report.metrics["proof/mean_gap"] < BOUND
     # As far off as other experts would be:
     others = [replace(one, routing=np.where(one.routing < 0, -1, (one.routing + 1) % EXPERTS)) for one in segments]
-    assert Trainer(tmp_path, TrainSection()).prove(others).metrics["proof/mean_gap"] > 10 * BOUND
+    assert Trainer(folder, TrainSection()).prove(others).metrics["proof/mean_gap"] > 10 * BOUND
 
 
-async def test_a_killed_process_takes_vllm_along(warm: Engine, policies: list[Path]) -> None:
+PICTURES = """
+class Names(type):
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+class Picture(metaclass=Names):
+    pass
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return Picture
+
+__version__ = "0"
+"""
+
+
+@pytest.fixture
+def no_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's Qwen3.5 reads pictures as well, by a package that tools/vllm.sh leaves out; names are enough to import."""
+    if find_spec("torchvision"):
+        return
+    for module in ("", "io", "transforms/", "transforms/functional", "transforms/v2/", "transforms/v2/functional"):
+        file = (
+            tmp_path / "names" / "torchvision" / (f"{module}.py" if module[-1:].isalpha() else f"{module}__init__.py")
+        )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(PICTURES)
+    monkeypatch.syspath_prepend(tmp_path / "names")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "names"), prepend=os.pathsep)
+
+
+@pytest.mark.usefixtures("no_pictures")
+async def test_the_config_for_35b_samples_trains_and_swaps_on_a_tiny_policy_of_its_class(
+    warm: Engine, tmp_path: Path
+) -> None:
+    """configs/qwen3.5-35b.yaml as it stands, but for the sizes, two workers and two processes in the place of eight
+    GPUs, and offloading. Heads are as wide as the real ones: the CPU build's kernels have no others."""
+    torch.manual_seed(1)
+    shape = {**SHAPE, "head_dim": 128, "initializer_range": 0.1}
+    tiny = Qwen3_5MoeTextConfig(
+        **shape, shared_expert_intermediate_size=32, layer_types=["linear_attention", "full_attention"],
+        linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=128, linear_value_head_dim=128,
+    )  # fmt: skip
+    policy = tmp_path / "0"
+    AutoModelForCausalLM.from_config(tiny).save_pretrained(policy)
+    sizes = ["engine.device=auto", "engine.tensor_parallel=2", "engine.cache=256m", "engine.max_concurrent=8"]
+    sizes += ["engine.threads=1", "train.deepspeed.processes=2", "train.deepspeed.offload=none"]
+    config = load(Path(__file__).parents[2] / "configs" / "qwen3.5-35b.yaml", sizes).config
+    engine = open_engine(config.engine, 512)
+    try:
+        await engine.load(ref(policy))
+        segments = list(await asyncio.gather(*(converse(engine, trial) for trial in range(4))))
+        assert coverage(segments) == 1.0
+        longest = config.rollout.max_total_tokens
+        setting = Setting(str(policy), config.rollout.temperature, 0, config.engine.dtype, 1, longest, str(policy))
+        trainer = GangTrainer(setting, config.train, tmp_path / "job")
+        report = await asyncio.to_thread(trainer.step, segments)
+        assert report.refused is None, report
+        assert report.metrics["moe/coverage"] == 1.0
+        assert report.metrics["step/grad_norm"] > 0
+        trainer.save(tmp_path / "1")
+        await engine.load(ref(tmp_path / "1", 1))
+        assert engine.policy_version == 1
+        assert len((await generate(engine))[0]) == 30
+    finally:
+        await engine.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_killed_process_takes_vllm_along(warm: Engine, policies: list[Path], workers: int) -> None:
     """`warm` only says that vLLM is here."""
     program = (
-        "import asyncio, multiprocessing, sys\n"
+        "import asyncio, psutil, sys\n"
         "from lego.config.schema import EngineSection\n"
         "from lego.engine.base import PolicyRef\n"
         "from lego.engine.open import open_engine\n"
         "async def main():\n"
-        "    engine = open_engine(EngineSection(kind='vllm', threads=1, cache='256m'), 1024)\n"
+        "    section = EngineSection(kind='vllm', threads=1, cache='256m', tensor_parallel=int(sys.argv[2]))\n"
+        "    engine = open_engine(section, 1024)\n"
         "    await engine.load(PolicyRef(0, sys.argv[1], ''))\n"
-        "    print('pids', *(child.pid for child in multiprocessing.active_children()), flush=True)\n"
+        "    print('pids', *(child.pid for child in psutil.Process().children(recursive=True)), flush=True)\n"
         "    await asyncio.Event().wait()\n"
         "if __name__ == '__main__':\n"
         "    asyncio.run(main())\n"
@@ -353,15 +475,16 @@ async def test_a_killed_process_takes_vllm_along(warm: Engine, policies: list[Pa
     script = policies[0].parent / "serve.py"
     script.write_text(program)
     child = await asyncio.create_subprocess_exec(
-        sys.executable, script, policies[0], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+        sys.executable, script, policies[0], str(workers), stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
     )
     assert child.stdout is not None
     async for line in child.stdout:
         if line.startswith(b"pids"):
             break
-    (engine_pid,) = map(int, line.split()[1:])
-    handle = os.pidfd_open(engine_pid)
+    handles = [os.pidfd_open(int(pid)) for pid in line.split()[1:]]
+    assert len(handles) >= workers
     child.kill()
     await child.wait()
-    assert select.select([handle], [], [], 60)[0]
-    os.close(handle)
+    for handle in handles:
+        assert select.select([handle], [], [], 60)[0]
+        os.close(handle)

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, GraniteMoeConfig, MiniMaxM2Config
 from lego.config.schema import GateSection, MoeSection
 from lego.engine.base import GenerationRequest, PolicyRef, Sampling
 from lego.engine.digest import folder_digest
-from lego.engine.routing import routers, unfollowed
+from lego.engine.routing import UNKNOWN, routers, unfollowed
 from lego.engine.transformers import TransformersEngine
 from lego.errors import ConfigError, EngineError, TrainerError
 from lego.rundb import routing
@@ -22,7 +22,7 @@ from lego.rundb.store import Store
 from lego.trainer.batch import TrainSegment, coverage, pack
 from lego.trainer.gradient import score
 from lego.trainer.policy import Policy
-from lego.trainer.routing import UNKNOWN, path_routing
+from lego.trainer.routing import path_routing
 from lego.trainer.step import Trainer
 from lego.trajectory.arrays import Fate
 from lego.trajectory.tree import CallRow, rebuild
