@@ -6,7 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
@@ -61,10 +61,14 @@ class Ran:
 
 
 class Worker:
-    """One container and the line to it."""
+    """One container and the line to it. Every way of asking raises SandboxError where there is no answer, or where
+    `check` does once it is there: what came about while the machine was in need tells nothing."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, facts: Mapping[str, Any]) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, facts: Mapping[str, Any],
+        check: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._reader, self._writer, self._check = reader, writer, check
         self.facts = facts
 
     async def tests(self, ask: Ask, files: Mapping[str, bytes] | None = None) -> Ran:
@@ -99,14 +103,21 @@ class Worker:
                 self._writer.write(json.dumps(job).encode() + b"\n")
                 await self._writer.drain()
                 line = await self._reader.readline()
-        except (TimeoutError, ConnectionError) as error:
-            raise SandboxError(f"a container of the search does not answer: {error or 'out of time'}") from error
-        if not line:
-            raise SandboxError("a container of the search ended in the middle of its work")
-        answer: dict[str, Any] = json.loads(line)
+        except (TimeoutError, ConnectionError, ValueError) as error:  # a ValueError: more than a line may hold
+            why = "out of time" if isinstance(error, TimeoutError) else error
+            raise SandboxError(f"a container of the search does not answer: {why}") from error
+        answer = _said(line)
         if "error" in answer:
             raise SandboxError(f"a job of the search failed: {answer['error']}")
+        self._check()
         return answer
+
+
+def _said(line: bytes) -> dict[str, Any]:
+    if not line.endswith(b"\n"):
+        raise SandboxError("a container of the search ended in the middle of its work")
+    said: dict[str, Any] = json.loads(line)
+    return said
 
 
 def _ran(answer: Mapping[str, Any]) -> Ran:
@@ -148,8 +159,8 @@ async def open_worker(
             running = asyncio.create_task(box.run(argv, env={"PYTHONHASHSEED": "0"}, stop=stop))
             try:
                 reader, writer = await _first(lines, running)
-                facts = json.loads(await reader.readline())
-                yield Worker(reader, writer, facts)
+                facts = _said(await reader.readline())
+                yield Worker(reader, writer, facts, podman.check_disk)
                 writer.close()
             finally:
                 stop.set()

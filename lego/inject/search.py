@@ -11,11 +11,11 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from lego.errors import SandboxError
+from lego.errors import SandboxError, StoreError
 from lego.inject.baseline import Baseline
 from lego.inject.bench import Worker
 from lego.inject.edits import Mutation
@@ -29,6 +29,11 @@ from lego.together import together
 
 _AHEAD = 4
 """Candidates that each worker may be ahead of the decisions."""
+_LOSSES = 3
+"""Containers that a candidate must lose to be at fault; all but the first answered without it just before."""
+_PAUSES = (2.0, 10.0)
+"""Seconds before a container that does not come up, or does not answer, is tried for again."""
+_GOES_ON = "nothing was decided by it: once that is put right, the same command goes on where it was"
 
 OpenWorker = Callable[[], AbstractAsyncContextManager[Worker]]
 
@@ -91,7 +96,6 @@ class Search:
         self._next = self._turn = 0
         self._lines: set[tuple[str, tuple[int, int]]] = set()
         self._checked: dict[str, bool] = {}
-        self._lost: set[int] = set()
         self._moved = asyncio.Condition()
         self.kept: list[str] = []
 
@@ -111,17 +115,49 @@ class Search:
         return len(self.kept) >= self._count or self._turn >= len(self._order)
 
     async def _work(self, open_worker: OpenWorker, jobs: int) -> None:
-        index = await self._take(jobs)
+        index, losses = await self._take(jobs), 0
         while index is not None:
-            async with open_worker() as worker:
-                lost = False
-                while index is not None and not lost:
-                    lost = await self._try(worker, index)
-                    if lost and index not in self._lost:
-                        # Perhaps the machine's doing: once more, in another one.
-                        self._lost.add(index)
-                    else:
-                        index = await self._take(jobs)
+            async with AsyncExitStack() as stack:
+                worker = await self._worker(stack, open_worker, index if losses else None)
+                index, losses = await self._with(worker, index, losses, jobs)
+
+    async def _worker(self, stack: AsyncExitStack, open_worker: OpenWorker, suspect: int | None) -> Worker:
+        """A fresh container, which has answered without the bug of a `suspect` candidate where there is one. What keeps
+        it from coming up is the machine's doing: raises SandboxError."""
+        for pause in (*_PAUSES, None):
+            try:
+                worker = await stack.enter_async_context(open_worker())
+                if suspect is not None:
+                    await self._bug(worker, suspect).control()
+                return worker
+            except (SandboxError, OSError) as error:
+                await stack.aclose()
+                if pause is None:
+                    said = error.message if isinstance(error, SandboxError) else str(error)
+                    raise SandboxError(f"the search for bugs stops: {said}", hint=_GOES_ON) from error
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _with(self, worker: Worker, index: int, losses: int, jobs: int) -> tuple[int | None, int]:
+        """Try candidates, `index` first, until the container is lost or all is decided: which one is next, and how many
+        containers it has lost. Only what a candidate does again and again is its own doing."""
+        following: int | None = index
+        while following is not None:
+            begun, tried = time.monotonic(), None
+            try:
+                tried = await self._bug(worker, following).attempt()
+            except SandboxError:
+                losses += 1
+                if losses < _LOSSES:
+                    return following, losses
+            await self._settle(following, tried or Tried("takes its container down"), time.monotonic() - begun)
+            following, losses = await self._take(jobs), 0
+            if tried is None:
+                break
+        return following, 0
+
+    def _bug(self, worker: Worker, index: int) -> Bug:
+        return Bug(worker, self._project, self._layout, self._baseline, self._order[index])
 
     async def _take(self, jobs: int) -> int | None:
         """The next candidate to try, None when all is decided."""
@@ -149,24 +185,14 @@ class Search:
             self._checked[candidate.id] = changes_program(self._project.tree[mutation.path].data, mutation)
         return "" if self._checked[candidate.id] else "not another program"
 
-    async def _try(self, worker: Worker, index: int) -> bool:
-        """Try one candidate; whether the container was lost over it. If it was, and for the first time, nothing is
-        decided."""
-        begun = time.monotonic()
-        lost = False
-        tried = Tried("takes its container down")
-        try:
-            bug = Bug(worker, self._project, self._layout, self._baseline, self._order[index])
-            tried = await bug.attempt()
-        except SandboxError:
-            if index not in self._lost:
-                return True
-            lost = True
+    async def _settle(self, index: int, tried: Tried, seconds: float) -> None:
         async with self._moved:
-            self._tried[index] = (tried, time.monotonic() - begun)
-            self._decide()
+            self._tried[index] = (tried, seconds)
+            try:
+                self._decide()
+            except OSError as error:
+                raise StoreError(f"a task cannot be written into {self._out}: {error}", hint=_GOES_ON) from error
             self._moved.notify_all()
-        return lost
 
     def _decide(self) -> None:
         """Decide as many candidates as can be, in order."""

@@ -63,6 +63,9 @@ class State:
         if path.exists() and path.read_bytes() == data:
             return path
         aside = self.folder / f".{name}.{os.getpid()}"
-        aside.write_bytes(data)
-        aside.replace(path)
+        try:
+            aside.write_bytes(data)
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
         return path

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lego.errors import SandboxError
 from lego.inject import cut, instruct, patch
 from lego.inject.baseline import Baseline
 from lego.inject.bench import Ask, Ran, Worker
@@ -88,6 +89,11 @@ class Bug:
 
     def _instruction(self, ran: Ran, failing: Sequence[str]) -> str | None:
         return instruct.instruction(self._project, self._mutation, _told(ran, failing), len(failing))
+
+    async def control(self) -> None:
+        """The search's few tests without the bug. Raises SandboxError where the container does not get through them."""
+        if (await self._run(self._sampled(), mutated=False)).hung:
+            raise SandboxError("a fresh container of the search does not get through the project's tests as they stand")
 
     def _patch(self) -> bytes:
         return patch.unified(self._mutation.path, self._mutated, self._original)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import random
 import types
 
 import pytest
 
-from lego.errors import SandboxError
+from lego.errors import LegoError, SandboxError, StoreError
 from lego.inject import search
 from lego.inject.baseline import Baseline
 from lego.inject.layout import Layout
@@ -46,29 +47,41 @@ def test_lines_without_tests_give_none():
 
 
 class Written:
-    def __init__(self):
-        self.tasks = []
+    def __init__(self, full):
+        self.tasks, self.full = [], full
 
     def write(self, task, out):
+        if self.full(task.id):
+            raise OSError(errno.ENOSPC, "No space left on device")
         self.tasks.append(task.id)
 
 
-def run(monkeypatch, folder, *, count, jobs, fails=lambda name: False, seed=1):
-    """A search whose trials end in a random order: kept where the id's first digit is even."""
+def never(*_):
+    return False
+
+
+def run(monkeypatch, folder, *, count, jobs, fails=never, opens=lambda number: True, full=never, seed=1):
+    """A search whose trials end in a random order: kept where the id's first digit is even. `fails(name, time)` says
+    whether a candidate loses its container when it is tried for the so manyth time, `opens(number)` whether a container
+    comes up, `full(task)` whether there is no room for a task."""
     order = candidates(PROJECT, LAYOUT, BASELINE, 1)
-    tried, opened = [], []
+    tried, opened, controls = [], [], []
     rng = random.Random(seed)
+    monkeypatch.setattr(search, "_PAUSES", (0.0, 0.0))
 
     class Bug:
         def __init__(self, worker, project, layout, baseline, candidate):
             self.candidate = candidate
+
+        async def control(self):
+            controls.append(self.candidate.id)
 
         async def attempt(self):
             name = self.candidate.id
             tried.append(name)
             for _ in range(rng.randrange(6)):
                 await asyncio.sleep(0)
-            if fails(name):
+            if fails(name, tried.count(name)):
                 raise SandboxError("gone")
             good = int(name[0], 16) % 2 == 0
             return Tried("kept", types.SimpleNamespace(id=f"pkg-{name}")) if good else Tried("no test notices")
@@ -76,14 +89,17 @@ def run(monkeypatch, folder, *, count, jobs, fails=lambda name: False, seed=1):
     @contextlib.asynccontextmanager
     async def worker():
         opened.append(1)
-        yield None
+        if not opens(len(opened)):
+            raise SandboxError("image localhost/x is not in the store")
+        yield object()
 
     monkeypatch.setattr(search, "Bug", Bug)
-    state, writer = State(folder, 1, "key"), Written()
+    state, writer = State(folder, 1, "key"), Written(full)
     told = []
     one = Search(PROJECT, LAYOUT, BASELINE, order, state, writer, folder, count, told.append)
     kept = asyncio.run(one.run(worker, jobs))
     assert kept == [decision.newest.task for decision in told if decision.newest.task]
+    assert len(controls) == len(tried) - len(set(tried))
     return kept, writer.tasks, tried, len(opened)
 
 
@@ -114,32 +130,49 @@ def test_a_line_gives_one_task_at_most(monkeypatch, tmp_path):
     assert len(lines) == len(set(lines)) > 12
 
 
-def test_a_lost_container_costs_its_candidate_alone(monkeypatch, tmp_path):
-    kept, _, _, opened = run(monkeypatch, tmp_path / "a", count=9, jobs=1, fails=lambda name: name.startswith("0"))
+def reasons(folder):
+    return {name: decision.reason for name, decision in State(folder, 1, "key").decisions.items()}
+
+
+def test_a_bug_that_takes_down_every_container_costs_its_candidate_alone(monkeypatch, tmp_path):
+    kept, _, tried, opened = run(
+        monkeypatch, tmp_path, count=9, jobs=1, fails=lambda name, time: name.startswith("0")
+    )  # fmt: skip
     assert len(kept) == 9 and all(not name.startswith("pkg-0") for name in kept)
-    # Each was tried in a second container before it was given up.
-    assert opened == 1 + 2 * sum(
-        decision.reason == "takes its container down" for decision in State(tmp_path / "a", 1, "key").decisions.values()
-    )
+    lost = [name for name, reason in reasons(tmp_path).items() if reason == "takes its container down"]
+    assert lost and all(tried.count(name) == 3 for name in lost) and opened == 1 + 3 * len(lost)
 
 
-def test_a_container_lost_once_changes_nothing(monkeypatch, tmp_path):
-    whole = run(monkeypatch, tmp_path / "a", count=9, jobs=2)[0]
-    lost = set()
-    once = lambda name: name not in lost and not lost.add(name)  # noqa: E731
-    assert run(monkeypatch, tmp_path / "b", count=9, jobs=2, fails=once)[0] == whole and len(lost) > 9
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_container_that_the_machine_takes_decides_nothing(monkeypatch, tmp_path, jobs):
+    sound = run(monkeypatch, tmp_path / "sound", count=9, jobs=1)[0]
+    struck, _, tried, _ = run(
+        monkeypatch, tmp_path / "struck", count=9, jobs=jobs,
+        fails=lambda name, time: time <= int(name[1], 16) % 3, opens=lambda number: number % 3,
+    )  # fmt: skip
+    assert struck == sound and max(tried.count(name) for name in tried) == 3
+    assert "takes its container down" not in reasons(tmp_path / "struck").values()
 
 
-def test_no_container_to_be_had_is_one_error(tmp_path):
-    @contextlib.asynccontextmanager
-    async def worker():
-        raise SandboxError("no podman")
-        yield
-
-    order = candidates(PROJECT, LAYOUT, BASELINE, 1)
-    one = Search(PROJECT, LAYOUT, BASELINE, order, State(tmp_path, 1, "k"), Written(), tmp_path, 3, lambda told: None)
-    with pytest.raises(SandboxError, match="no podman"):
-        asyncio.run(one.run(worker, 2))
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize(
+    ("fault", "raised", "said"),
+    [
+        ({"opens": lambda n: n < 3, "fails": lambda name, _: name[0] == "0"}, SandboxError, "not in the store"),
+        ({"full": lambda task: task[4] in "4c"}, StoreError, "No space left on device"),
+    ],
+    ids=["no-container", "no-room"],
+)  # fmt: skip
+def test_a_fault_that_stays_stops_the_search_and_changes_nothing(monkeypatch, tmp_path, jobs, fault, raised, said):
+    sound = run(monkeypatch, tmp_path / "sound", count=14, jobs=1)[0]
+    with pytest.raises(LegoError) as caught:
+        run(monkeypatch, tmp_path / "struck", count=14, jobs=jobs, **fault)
+    assert type(caught.value) is raised and caught.value.fault == "infra"
+    assert said in caught.value.message and "the same command goes on" in caught.value.hint
+    decided = reasons(tmp_path / "struck")
+    assert decided and decided.items() < reasons(tmp_path / "sound").items()
+    assert run(monkeypatch, tmp_path / "struck", count=14, jobs=jobs)[0] == sound
+    assert reasons(tmp_path / "struck").items() >= reasons(tmp_path / "sound").items()
 
 
 def test_another_key_forgets(tmp_path):
