@@ -160,7 +160,8 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    """A TOML string: JSON's, but for the one control character that only TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _array(texts: Sequence[str]) -> str:

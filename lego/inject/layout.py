@@ -73,9 +73,9 @@ def _pytest_options(tree: Tree) -> Mapping[str, Any]:
     for name, section in (("pytest.ini", "pytest"), (".pytest.ini", "pytest")):
         if name in tree:
             return _ini(tree, name, section)
-    table = _toml(tree, "pyproject.toml").get("tool", {}).get("pytest", {})
+    table = _table(_table(_toml(tree, "pyproject.toml"), "tool"), "pytest")
     if table:
-        return dict(table.get("ini_options", table))
+        return _table(table, "ini_options") if "ini_options" in table else table
     return _ini(tree, "tox.ini", "pytest") or _ini(tree, "setup.cfg", "tool:pytest")
 
 
@@ -104,11 +104,12 @@ def _options_kept(words: list[str]) -> Iterator[str]:
 
 def _test_requirements(pyproject: Mapping[str, Any]) -> Iterator[str]:
     groups = {
-        **pyproject.get("project", {}).get("optional-dependencies", {}),
-        **pyproject.get("dependency-groups", {}),
+        **_table(_table(pyproject, "project"), "optional-dependencies"),
+        **_table(pyproject, "dependency-groups"),
     }
     for group in _TEST_GROUPS:
-        for one in groups.get(group, ()):
+        listed = groups.get(group)
+        for one in listed if isinstance(listed, list) else ():
             if isinstance(one, str) and not _NEVER_NEEDED.match(re.split(r"[\s<>=!~\[;@]", one)[0]):
                 yield one
 
@@ -127,12 +128,18 @@ def _ini(tree: Tree, name: str, section: str) -> Mapping[str, str]:
     try:
         parser.read_string(tree[name].data.decode())
         return dict(parser.items(section))
-    except (KeyError, UnicodeDecodeError, configparser.Error):
+    except (KeyError, ValueError, configparser.Error):
         return {}
 
 
 def _toml(tree: Tree, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(tree[name].data.decode())
-    except (KeyError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+    except (KeyError, ValueError, RecursionError):
         return {}
+
+
+def _table(toml: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A table of a TOML file; empty where something else stands in its place, which is pip's to complain of."""
+    found = toml.get(name)
+    return found if isinstance(found, dict) else {}

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import tempfile
 import tomllib
+import unicodedata
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lego.errors import TaskError
+from lego.plain import neutral
 from lego.tasks.task import File, Tree
 
 _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
@@ -30,6 +32,9 @@ _IGNORED = frozenset(
 )  # fmt: skip
 _LARGEST_FILE = 4 << 20
 _LARGEST_TREE = 64 << 20
+_LONGEST_NAME = 100
+_UNFIT = re.compile(r"[^A-Za-z0-9.!+_]+")
+"""What a version has that a folder's name should not."""
 _DOWNLOAD_TIMEOUT = 300
 _NO_NETWORK = ("NewConnectionError", "Temporary failure in name resolution", "ProxyError", "ConnectTimeout", "SSLError")
 
@@ -76,23 +81,39 @@ def from_folder(folder: Path) -> Project:
         for name in sorted(names):
             path = Path(root, name)
             if path.is_file() and not path.is_symlink() and not name.endswith((".pyc", ".so")):
-                mode = 0o755 if path.stat().st_mode & 0o111 else 0o644
-                tree[path.relative_to(folder).as_posix()] = File(path.read_bytes(), mode)
+                tree[path.relative_to(folder).as_posix()] = _file(path)
     bounded = _bounded(tree, str(folder))
     described = _project_table(bounded)
-    name = str(described.get("name") or folder.resolve().name)
+    own = folder.resolve().name
+    name = str(described.get("name") or own)
     total = hashlib.sha256()
     for path_, file in bounded.items():
         total.update(f"{path_}\0{file.mode:o}\0{len(file.data)}\0".encode() + file.data)
-    version = str(described.get("version") or "0")
+    version = _UNFIT.sub("-", str(described.get("version") or "0")).strip("-.")
     return Project(
-        normalised(name), version, bounded, f"the folder {folder.name}", total.hexdigest(),
-        str(described.get("description") or ""),
+        normalised(name) or _numbered(name), version[:_LONGEST_NAME] or "0", bounded, f"the folder {neutral(own)}",
+        total.hexdigest(), str(described.get("description") or ""),
     )  # fmt: skip
 
 
 def normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).strip("-").lower()
+    """A name as package indexes compare it: a-z, 0-9 and single dashes. What else a folder's name may have, spaces and
+    letters of other alphabets, becomes a dash or goes; empty where nothing is left."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain)[:_LONGEST_NAME].strip("-")
+
+
+def _numbered(name: str) -> str:
+    """A name for what has none that can be written in a-z."""
+    return f"project-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"
+
+
+def _file(path: Path) -> File:
+    try:
+        return File(path.read_bytes(), 0o755 if path.stat().st_mode & 0o111 else 0o644)
+    except OSError as error:
+        hint = "make it readable, or move it out of the folder"
+        raise TaskError(f"{path}: cannot be read: {error.strerror}", hint=hint, fault="user") from error
 
 
 def _kept(cache: Path, name: str, version: str) -> Path | None:
@@ -161,6 +182,9 @@ def _members(path: Path) -> Iterator[tuple[str, bytes, int]]:
 
 def _bounded(tree: dict[str, File], what: str) -> Tree:
     tree = {path: file for path, file in tree.items() if len(file.data) <= _LARGEST_FILE}
+    if strange := next((path for path in tree if neutral(path) != path), None):
+        hint = "tests and patches name files as text: rename it"
+        raise TaskError(f"{what}: {neutral(strange)!r} is a file's name that is no plain text", hint=hint, fault="user")
     if sum(len(file.data) for file in tree.values()) > _LARGEST_TREE:
         raise TaskError(f"{what}: has more than {_LARGEST_TREE >> 20} MB of files", fault="user")
     return dict(sorted(tree.items()))
@@ -175,6 +199,6 @@ def _project_table(tree: Tree) -> dict[str, Any]:
     file = tree.get("pyproject.toml")
     try:
         table = tomllib.loads(file.data.decode()).get("project", {}) if file else {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         return {}
     return table if isinstance(table, dict) else {}

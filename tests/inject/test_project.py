@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lego.errors import TaskError
 from lego.inject import layout, recipe, source
+from lego.inject.baseline import Baseline
+from lego.inject.edits import Mutation
+from lego.inject.folder import Injected, Writer
 from lego.inject.source import Project
-from lego.tasks import overlay
+from lego.inject.state import State
+from lego.tasks import harbor, overlay
 from lego.tasks.task import File
+from tests._toml import document
 
 
 def sdist(folder, name="pkg-1.0", files=(("src/pkg/__init__.py", b"x = 1\n"),)):
@@ -74,6 +83,55 @@ def test_a_folder_without_what_is_not_source(tmp_path):
     assert (project.name, project.version) == ("my-pkg", "3")
     (tmp_path / "pkg/a.py").write_text("x = 2\n")
     assert source.from_folder(tmp_path).sha256 != project.sha256
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("My Project", "my-project"), ("Café_au.lait", "cafe-au-lait"), ("a" * 150, "a" * 100), ("--x--", "x"),
+        ("Проект", "project-f45edf00"), ("...", "project-ab5df625"), ("x\x7f\"", "x"),
+    ],
+)  # fmt: skip
+def test_a_name_of_any_kind_gives_tasks_that_load(tmp_path, written, name):
+    folder = tmp_path / written
+    (folder / "tests").mkdir(parents=True)
+    (folder / "tests/test_a.py").write_text("def test_a():\n    assert True\n")
+    (folder / 'odd "name".py').write_text("x = 1\n")
+    project = source.from_folder(folder)
+    assert project.name == name
+    state, mutation = State(tmp_path / "state", 1, "key"), Mutation('odd "name".py', 0, 5, b"x = 2", "k", (1, 1), "f")
+    writer = Writer(state, project, layout.read(project), Baseline(("a",), {}, {}, 1.0, {}, ()), "FROM a AS package\n")
+    bug = Injected(f"{project.name}-12345678", mutation, "Fix.\n", ("t.py::a",), (), b"x = 2\n", {}, b"")
+    (tmp_path / "out").mkdir()
+    writer.write(bug, tmp_path / "out")
+    assert harbor.load(tmp_path / "out" / bug.id).metadata["package"] == name
+
+
+@pytest.mark.parametrize("version", ["../../elsewhere", "1 2/3", "", "é", "v" * 300])
+def test_a_version_of_any_kind_is_a_folders_name(tmp_path, version):
+    (tmp_path / "pyproject.toml").write_text(f"[project]\nname = 'a'\nversion = '{version}'\n")
+    found = source.from_folder(tmp_path).version
+    assert found and not set(found) & set("/ ") and found.strip(".") and len(found) <= 100
+
+
+def test_a_file_that_cannot_be_named_or_read_is_told_in_one_line(tmp_path):
+    odd = os.fsdecode(bytes(tmp_path) + b"/b\xff.py")
+    Path(odd).write_text("")
+    with pytest.raises(TaskError, match="no plain text.*") as caught:
+        source.from_folder(tmp_path)
+    caught.value.message.encode()
+    assert caught.value.fault == "user" and "rename" in caught.value.hint
+
+
+@settings(max_examples=60)
+@given(st.recursive(st.none() | st.integers() | st.text("ab['\n"), lambda inner: st.lists(inner) | st.dictionaries(
+    st.sampled_from(["tool", "pytest", "ini_options", "addopts", "project", "optional-dependencies", "tests", "name"]),
+    inner,
+)))  # fmt: skip
+def test_whatever_a_projects_settings_hold_its_layout_is_read(value):
+    text = document(value) if isinstance(value, dict) else "x = ["
+    tree = {"pyproject.toml": File(text.encode()), "tox.ini": File(text.encode()), "test_a.py": File(b"")}
+    assert layout.read(Project("a", "1", tree, "", "")).tests == ("test_a.py",)
 
 
 def test_layout():

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 
 from lego.errors import TaskError
 from lego.tasks.harbor import load
+from tests._toml import document
 
 SCHEMA = json.loads((Path(__file__).parent / "data/harbor_0.26_task_toml.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -61,22 +62,6 @@ def values(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
         return st.lists(values(schema["items"]), max_size=2)
     plain = {"string": TEXTS, "integer": st.integers(-2, 4096), "number": NUMBERS, "boolean": st.booleans()}
     return plain[str(kind)]
-
-
-def toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{toml(str(key))} = {toml(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
-    return repr(value)
-
-
-def document(data: dict[str, Any]) -> str:
-    return "".join(f"{key} = {toml(value)}\n" for key, value in data.items())
 
 
 @pytest.fixture(scope="module")
