@@ -8,7 +8,7 @@ from lego.errors import ConfigError
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-_NUMBER = r"\d+(?:\.\d+)?"
+_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
 _DURATION_PART = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
 _SIZE = re.compile(rf"({_NUMBER})([kmgt]?)(?:i?b)?")
 

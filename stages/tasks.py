@@ -12,7 +12,8 @@ import click
 import uvloop
 
 from lego.config.load import Loaded
-from lego.errors import ConfigError, TaskError
+from lego.errors import ConfigError, LegoError
+from lego.plain import neutral
 from lego.rundb import verdicts
 from lego.rundb.paths import run_db
 from lego.rundb.store import Store
@@ -52,7 +53,7 @@ def validate(loaded: Loaded, as_json: bool, sandbox: bool) -> None:
     With --sandbox each is also run as `lego verify --oracle` does it: exit code 4 if one does not tell solved from
     unsolved.
     """
-    problems: list[TaskError] = []
+    problems: list[LegoError] = []
     train, held_out = load_all(loaded.config.tasks, on_problem=problems.append)
     tasks = [*train, *held_out]
     doubts = {task.id: found for task in tasks if (found := warnings(task))}
@@ -64,7 +65,7 @@ def validate(loaded: Loaded, as_json: bool, sandbox: bool) -> None:
         print_json({"tasks": len(tasks), "errors": errors, "warnings": doubts})
     else:
         for problem in problems:
-            click.echo(f"error    {problem.message}" + (f"\n         {problem.hint}" if problem.hint else ""))
+            click.echo(neutral(f"error    {problem.message}" + (f"\n         {problem.hint}" if problem.hint else "")))
         for name, found in doubts.items():
             for one in found:
                 click.echo(f"warning  {name}: {one}")

@@ -26,8 +26,8 @@ FLOORS = [
 """From the ground up: a part imports parts of lower floors."""
 FLOOR = {part: number for number, parts in enumerate(FLOORS) for part in parts}
 BESIDE = {
-    ("config", "errors"), ("config", "units"), ("units", "errors"), ("images", "harness"), ("images", "sandbox"),
-    ("rollout", "trainer"), ("monitor", "report"),
+    ("config", "errors"), ("config", "units"), ("config", "plain"), ("units", "errors"), ("images", "harness"),
+    ("images", "sandbox"), ("rollout", "trainer"), ("monitor", "report"),
 }  # fmt: skip
 """Who may import whom on one floor; never both ways."""
 

@@ -23,6 +23,7 @@ from lego.config.schema import Config
 from lego.config.shape import Problem, misfits
 from lego.config.source import Place, dotted_name, parse_override, read_yaml
 from lego.errors import ConfigError
+from lego.plain import one_line
 
 __all__ = ["Loaded", "flat", "load", "resolved", "tags"]
 
@@ -101,8 +102,10 @@ def _lay(data: dict[str, Any], place: Place, value: Any, origin: dict[str, str])
     if isinstance(here, list):
         _index(here, last, place)
         here[int(last)] = value
-    else:
+    elif isinstance(here, dict):
         here[last] = value
+    else:
+        raise ConfigError(f"{dotted_name(place[:-1])}: has no keys of its own ({COMMAND_LINE})")
     for name in [name for name in origin if name.startswith((dotted_name(place) + ".", dotted_name(place) + "["))]:
         del origin[name]
     for depth in range(1, len(place) + 1):
@@ -223,8 +226,8 @@ def _error(problems: list[Problem], origin: dict[str, str]) -> ConfigError:
 
 def _line(problem: Problem, origin: dict[str, str]) -> str:
     where = _written(problem.key, origin)
-    head = f"{problem.key}: " if problem.key else ""
-    return head + problem.message + (f" ({where})" if where else "")
+    head = f"{one_line(problem.key)[:200]}: " if problem.key else ""
+    return head + one_line(problem.message) + (f" ({where})" if where else "")
 
 
 def _written(key: str, origin: dict[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from lego.config import fields, secrets
 from lego.config.schema import Config
 from lego.config.source import Place, dotted_name
 
+_UNFIT = re.compile("[\0\ud800-\udfff]")
+"""What neither files nor programs can be given: a character 0, and halves of surrogate pairs."""
 _KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -27,7 +30,9 @@ def misfits(data: Any, kind: Any = Config, place: Place = ()) -> Iterator[Proble
     """What in `data` the schema type `kind` cannot hold. Values with an interpolation are judged once resolved."""
     name = dotted_name(place)
     element = fields.element_type(kind)
-    if secrets.secret_value(data):
+    if isinstance(data, str) and _UNFIT.search(data):
+        yield Problem(name, f"holds a character that no text may have: {data[:60]!r}")
+    elif secrets.secret_value(data):
         yield Problem(name, f"this looks like a secret, and a config is no place for one; {secrets.ADVICE}")
     elif kind is Any:
         yield from _free(data, place)
@@ -72,7 +77,7 @@ def _section(data: Any, kind: type, place: Place) -> Iterator[Problem]:
 
 
 def _free(data: Any, place: Place) -> Iterator[Problem]:
-    """A value of any type: only secrets are refused."""
+    """A value of any type: only secrets are refused, and numbers that nothing else can read."""
     if isinstance(data, dict):
         for key, value in data.items():
             yield from _secret_key(str(key), (*place, str(key)))
@@ -80,6 +85,8 @@ def _free(data: Any, place: Place) -> Iterator[Problem]:
     elif isinstance(data, list):
         for index, value in enumerate(data):
             yield from misfits(value, Any, (*place, index))
+    elif isinstance(data, int | float) and not isinstance(data, bool) and not _fits(data, float):
+        yield Problem(dotted_name(place), f"must be {_KINDS[float]}, not {_shown(data)}")
 
 
 def _secret_key(key: str, place: Place) -> Iterator[Problem]:
@@ -107,9 +114,9 @@ def _fits(data: Any, kind: type) -> bool:
         return isinstance(data, bool)
     if isinstance(data, bool):
         return False
-    if kind is int:
-        return isinstance(data, int)
-    return isinstance(data, int | float) and math.isfinite(data)
+    if isinstance(data, int):
+        return -(2**63) <= data < 2**63
+    return kind is float and isinstance(data, float) and math.isfinite(data)
 
 
 def _shown(data: Any) -> str:
@@ -117,4 +124,4 @@ def _shown(data: Any) -> str:
         return "nothing; leave the line out for the default"
     if isinstance(data, dict | list):
         return "a mapping" if isinstance(data, dict) else "a list"
-    return repr(data) if not isinstance(data, bool) else str(data).lower()
+    return repr(data)[:200] if not isinstance(data, bool) else str(data).lower()

@@ -11,12 +11,24 @@ from typing import Any
 import yaml
 
 from lego.errors import ConfigError
+from lego.plain import one_line
 
 Place = tuple[str | int, ...]
 """A place in nested data: mapping keys and list indices."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Checked(yaml.SafeLoader):
+    """Says where a value is that is none of the kind it is said to be."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.MarkedYAMLError(problem=f"this is no {kind}", problem_mark=node.start_mark) from error
+
+
+class _Loader(_Checked):
     """YAML 1.2's scalars, as people expect them: 3e-4 is a number; on, off, yes and no are words."""
 
 
@@ -49,8 +61,8 @@ def read_yaml(path: Path) -> Source:
         raise ConfigError(f"{path}: no such file", hint="`lego init` writes a config to start from") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return Source({}, {})
@@ -59,14 +71,27 @@ def read_yaml(path: Path) -> Source:
         lines: dict[str, int] = {}
         _record(node, (), lines, path)
         return Source(loader.construct_document(node), lines)
-    except yaml.MarkedYAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{path}{_not_yaml(error)}") from error
+
+
+def _not_yaml(error: yaml.YAMLError | RecursionError) -> str:
+    """What is wrong with a YAML file, to be said after its name: with the line, where that is known."""
+    if isinstance(error, RecursionError):
+        return ": not YAML that can be read: it is nested too deeply, or within itself"
+    if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = f" line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{line}: not YAML: {error.problem or error.context}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
-    finally:
-        loader.dispose()
+        return f"{line}: not YAML: {error.problem or error.context}"
+    return f": not YAML: {one_line(str(error))}"
+
+
+def safe_yaml(text: str, loader: type[yaml.SafeLoader] = _Checked) -> Any:
+    """The values of a YAML text. Raises ValueError with what is wrong, to be said after the name of the file."""
+    try:
+        return yaml.load(text, Loader=loader)  # noqa: S506  (a SafeLoader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(_not_yaml(error)) from error
 
 
 def _record(node: yaml.Node, place: Place, lines: dict[str, int], path: Path) -> None:
@@ -94,9 +119,9 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise ConfigError(f"{text!r} is not an override", hint="write key=value, like rollout.samples_per_task=4")
     try:
-        return key.strip(), yaml.load(value, Loader=_Loader) if value.strip() else ""  # noqa: S506  (a SafeLoader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{key}: the value {value!r} is not YAML") from error
+        return key.strip(), safe_yaml(value, _Loader) if value.strip() else ""
+    except ValueError as error:
+        raise ConfigError(f"{key}: the value {value[:200]!r} is not YAML") from error
 
 
 def dotted_name(place: Sequence[str | int]) -> str:

@@ -14,9 +14,10 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
-from lego.errors import ConfigError, HarnessError
+from lego.config.source import safe_yaml
+from lego.errors import ConfigError, HarnessError, TaskError
+from lego.plain import one_line
+from lego.tasks.reading import check_plain
 from lego.tasks.task import DemoStep
 from lego.trajectory.messages import Message, ToolCall
 from lego.units import parse_size
@@ -25,6 +26,7 @@ PLACEHOLDERS = (
     "instruction", "proxy", "socket", "token", "model", "max_turns", "max_output_tokens", "context", "temperature",
     "workdir", "harness",
 )  # fmt: skip
+_LONGEST_LINE = 2000
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -164,9 +166,17 @@ def load_spec(name: str | Path) -> HarnessSpec:
     if path.suffix not in (".yaml", ".yml"):
         path = _shipped(str(name))
     try:
-        raw = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise HarnessError(f"cannot read the spec {path}: {error}", fault="user") from error
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise HarnessError(f"cannot read the spec {one_line(str(path))}: {why}", fault="user") from error
+    try:
+        raw = safe_yaml(text)
+        check_plain(raw, path)
+    except ValueError as error:
+        raise HarnessError(f"cannot read the spec {path}{error}", fault="user") from error
+    except TaskError as error:
+        raise HarnessError(error.message, fault="user") from error
     if not isinstance(raw, dict):
         raise HarnessError(f"{path}: a spec is a mapping of keys", fault="user")
     spec: HarnessSpec = _Reader(path).section(HarnessSpec, "", raw)
@@ -200,7 +210,7 @@ class _Reader:
         self.path = path
 
     def error(self, message: str, hint: str = "") -> HarnessError:
-        return HarnessError(f"{self.path}: {message}", hint=hint, fault="user")
+        return HarnessError(f"{self.path}: {one_line(message)[:_LONGEST_LINE]}", hint=hint, fault="user")
 
     def section(self, kind: type, prefix: str, raw: Any) -> Any:
         if not isinstance(raw, dict):
@@ -264,7 +274,7 @@ class _Reader:
     def beside(self, dotted: str, name: str) -> bytes:
         try:
             return (self.path.parent / name).read_bytes()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise self.error(f"{dotted}: {error}") from error
 
 
@@ -276,7 +286,7 @@ def _check(spec: HarnessSpec, path: Path) -> None:
     """Rules across keys."""
 
     def fail(message: str, hint: str = "") -> HarnessError:
-        return HarnessError(f"{path}: {message}", hint=hint, fault="user")
+        return HarnessError(f"{path}: {one_line(message)[:_LONGEST_LINE]}", hint=hint, fault="user")
 
     if not spec.run.argv:
         raise fail("run.argv: a command is needed")

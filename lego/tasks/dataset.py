@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from lego.errors import TaskError
 from lego.tasks import harbor_files
 from lego.tasks.harbor_words import in_words
+from lego.tasks.reading import OnProblem, guarded, json_of, raised, text_of, toml_of
 
 MANIFEST = "dataset.toml"
 _GIT = re.compile(r"git\+(?P<url>[^#]+?)(?:@(?P<commit>[0-9A-Za-z._/-]+))?(?:#(?P<folder>.*))?")
@@ -70,28 +70,35 @@ def is_collection(path: str) -> bool:
     return path.startswith("git+") or path.endswith((".toml", ".json")) or (Path(path) / MANIFEST).is_file()
 
 
-def folders(path: str, name: str = "", mirrors: Mapping[str, str] | None = None) -> list[Path]:
+def folders(
+    path: str, name: str = "", mirrors: Mapping[str, str] | None = None, on_problem: OnProblem | None = None
+) -> list[Path]:
     """The task folders of a collection, in its order.
 
     path: `dataset.toml` or a folder with one (digests are checked); `registry.json` (`name` chooses the data set, as
     NAME or NAME@VERSION); `git+URL[@COMMIT][#FOLDER]`. mirrors: git URL -> what is cloned in its place.
-    Raises TaskError for a manifest that is wrong, a task that is missing, and one that is not what was pinned.
+    A task that is missing, or is not what was pinned, is told to `on_problem` and left out; without it the TaskError is
+    raised, as it is for a manifest that is wrong.
     """
+    with guarded(path):
+        return _folders(path, name, mirrors or {}, on_problem or raised)
+
+
+def _folders(path: str, name: str, mirrors: Mapping[str, str], on_problem: OnProblem) -> list[Path]:
     if match := _GIT.fullmatch(path):
-        root = checkout(match["url"], match["commit"] or "", mirrors or {})
+        root = checkout(match["url"], match["commit"] or "", mirrors)
         inside = _below(root, match["folder"] or "", path)
-        return folders(str(inside), name, mirrors) if is_collection(str(inside)) else [inside]
+        return _folders(str(inside), name, mirrors, on_problem) if is_collection(str(inside)) else [inside]
     place = Path(path).expanduser()
     if place.suffix == ".json":
-        return _registry(place, name, mirrors or {})
-    return _pinned(place / MANIFEST if place.is_dir() else place)
+        return _registry(place, name, mirrors, on_problem)
+    return _pinned(place / MANIFEST if place.is_dir() else place, on_problem)
 
 
-def _pinned(path: Path) -> list[Path]:
+def _pinned(path: Path, on_problem: OnProblem) -> list[Path]:
+    data = toml_of(text_of(path, fault="user"), path)
     try:
-        manifest = _Manifest.model_validate(tomllib.loads(_text(path)))
-    except tomllib.TOMLDecodeError as error:
-        raise TaskError(f"{path}: not valid TOML: {error}") from error
+        manifest = _Manifest.model_validate(data)
     except ValidationError as error:
         raise TaskError(f"{path}: {in_words(error)}") from error
     if manifest.schema_version.split(".")[0] != "1":
@@ -101,19 +108,27 @@ def _pinned(path: Path) -> list[Path]:
     known = _by_name(path.parent)
     found: list[Path] = []
     for ref in manifest.tasks:
-        folder = known.get(ref.name) or known.get(ref.name.partition("/")[2])
-        if folder is None:
-            raise TaskError(
-                f"{path}: task {ref.name} is not below {path.parent}",
-                hint="lego fetches no task packages by name; put the task's folder there",
-            )
-        digest = f"sha256:{harbor_files.content_hash(folder)}"
-        if digest != ref.digest:
-            raise TaskError(f"{folder}: is not the task that {path.name} pins: it has {digest}, not {ref.digest}")
-        found.append(folder)
-    if not found:
+        try:
+            found.append(_task(path, ref, known))
+        except TaskError as error:
+            on_problem(error)
+    if not manifest.tasks:
         raise TaskError(f"{path}: names no tasks", fault="user")
     return found
+
+
+def _task(manifest: Path, ref: _TaskRef, known: Mapping[str, Path]) -> Path:
+    folder = known.get(ref.name) or known.get(ref.name.partition("/")[2])
+    if folder is None:
+        raise TaskError(
+            f"{manifest}: task {ref.name} is not below {manifest.parent}",
+            hint="lego fetches no task packages by name; put the task's folder there",
+        )
+    with guarded(folder):
+        digest = f"sha256:{harbor_files.content_hash(folder)}"
+    if digest != ref.digest:
+        raise TaskError(f"{folder}: is not the task that {manifest.name} pins: it has {digest}, not {ref.digest}")
+    return folder
 
 
 def _check_file(manifest: Path, ref: _FileRef) -> None:
@@ -132,20 +147,19 @@ def _by_name(root: Path) -> dict[str, Path]:
     for path in sorted(root.rglob("task.toml")):
         try:
             task = tomllib.loads(path.read_text(encoding="utf-8")).get("task")
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             task = None  # harbor.load says what is wrong with it, should the manifest name it
         name = task.get("name") if isinstance(task, dict) else None
         known.setdefault(name if isinstance(name, str) else path.parent.name, path.parent)
     return known
 
 
-def _registry(path: Path, name: str, mirrors: Mapping[str, str]) -> list[Path]:
+def _registry(path: Path, name: str, mirrors: Mapping[str, str], on_problem: OnProblem) -> list[Path]:
+    data = json_of(text_of(path, fault="user"), path)
     try:
-        listed = TypeAdapter(list[_RegistryDataset]).validate_python(json.loads(_text(path)))
+        listed = TypeAdapter(list[_RegistryDataset]).validate_python(data)
     except ValidationError as error:
         raise TaskError(f"{path}: {in_words(error)}") from error
-    except ValueError as error:
-        raise TaskError(f"{path}: not valid JSON: {error}") from error
     wanted, _, version = name.partition("@")
     fitting = [one for one in listed if one.name == wanted and version in ("", one.version)]
     if len(fitting) != 1:
@@ -155,10 +169,14 @@ def _registry(path: Path, name: str, mirrors: Mapping[str, str]) -> list[Path]:
     found = []
     for task in fitting[0].tasks:
         root = checkout(task.git_url, task.git_commit_id or "", mirrors) if task.git_url else path.parent
-        folder = _below(root, task.path, f"{path}: task {task.name}")
-        if not (folder / "task.toml").is_file():
-            raise TaskError(f"{path}: task {task.name}: there is no {task.path}/task.toml in {task.git_url or root}")
-        found.append(folder)
+        try:
+            folder = _below(root, task.path, f"{path}: task {task.name}")
+            if not (folder / "task.toml").is_file():
+                where = task.git_url or root
+                raise TaskError(f"{path}: task {task.name}: there is no {task.path}/task.toml in {where}")
+            found.append(folder)
+        except TaskError as error:
+            on_problem(error)
     return found
 
 
@@ -206,10 +224,3 @@ def _below(root: Path, relative: str, what: str) -> Path:
     if not place.exists():
         raise TaskError(f"{what}: there is no {relative!r} in it")
     return place
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: cannot be read: {error}", fault="user") from error

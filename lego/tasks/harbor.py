@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lego.errors import TaskError
 from lego.tasks import harbor_parts as parts
@@ -18,7 +17,16 @@ from lego.tasks.harbor_files import read_tree
 from lego.tasks.harbor_steps import with_steps
 from lego.tasks.harbor_toml import LegoMetadata, TaskToml
 from lego.tasks.harbor_words import in_words
+from lego.tasks.reading import guarded, json_of, toml_of
 from lego.tasks.task import DEFAULT_PROTECTED, Artifact, DemoStep, Environment, Grading, Separate, Task, Tree
+
+
+class _Names(BaseModel):
+    """tests/names.json of a task whose grader is pytest-ids."""
+
+    model_config = ConfigDict(strict=True)
+    fail_to_pass: list[Annotated[str, Field(pattern="::")]] = []
+    pass_to_pass: list[Annotated[str, Field(pattern="::")]] = []
 
 
 def find(folder: Path) -> list[Path]:
@@ -41,6 +49,14 @@ def load(folder: Path, *, sealed: bool = False, host_env: Mapping[str, str] | No
     host_env: host variables that `${VAR}` in the file may take; others fall to their default or are refused.
     Raises TaskError, naming the folder and everything that is wrong with it.
     """
+    with guarded(folder):
+        return _load(folder, sealed, host_env or {})
+
+
+def _load(folder: Path, sealed: bool, host_env: Mapping[str, str]) -> Task:
+    name = folder.resolve().name
+    if not name.isprintable():
+        raise TaskError(f"{folder}: a task's id is its folder's name, and this is no plain text: rename the folder")
     toml = _read_toml(folder)
     wishes = toml.network_wishes()
     refused = toml.unsupported() + _unsupported_files(folder, toml) + ([] if sealed else wishes)
@@ -48,14 +64,13 @@ def load(folder: Path, *, sealed: bool = False, host_env: Mapping[str, str] | No
         only_network = not sealed and set(refused) == set(wishes)
         hint = "set options: {network: sealed} on the source to run it without network" if only_network else ""
         raise TaskError(f"{folder}: not supported: {'; '.join(refused)}", hint=hint)
-    host_env = host_env or {}
     lego = _lego_metadata(folder, toml)
     apart = [harbor_verifier.is_separate(toml, step) for step in toml.steps or (None,)]
     listed = [*toml.artifacts, *(one for step in toml.steps or () for one in step.artifacts)]
     carried = harbor_verifier.artifacts(folder, listed, separate=any(apart))
     environment = _environment(folder, toml, lego, carried, host_env, apart)
     task = Task(
-        id=folder.resolve().name,
+        id=name,
         digest="",
         instruction="",
         environment=environment,
@@ -98,10 +113,7 @@ def _single(task: Task, folder: Path, toml: TaskToml, lego: LegoMetadata, separa
 
 def _read_toml(folder: Path) -> TaskToml:
     path = folder / "task.toml"
-    try:
-        data = tomllib.loads(parts.text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise TaskError(f"{path}: not valid TOML: {error}") from error
+    data = toml_of(parts.text(path), path)
     try:
         toml = TaskToml.model_validate(data)
     except ValidationError as error:
@@ -203,13 +215,12 @@ def _grading(folder: Path, lego: LegoMetadata) -> Grading:
         return Grading(lego.grader)
     path = folder / "tests" / "names.json"
     try:
-        body = json.loads(parts.text(path))
-        names = [tuple(body.get(key, ())) for key in ("fail_to_pass", "pass_to_pass")]
-    except (ValueError, AttributeError, TypeError) as error:
-        raise TaskError(f"{path}: not an object with fail_to_pass and pass_to_pass: {error}") from error
-    if not any(names) or not all(isinstance(name, str) and "::" in name for part in names for name in part):
-        raise TaskError(f"{path}: names no tests, or not as FILE::NAME")
-    return Grading(lego.grader, fail_to_pass=names[0], pass_to_pass=names[1])
+        names = _Names.model_validate(json_of(parts.text(path), path))
+    except ValidationError as error:
+        raise TaskError(f"{path}: not lists of tests as FILE::NAME: {in_words(error)}") from error
+    if not names.fail_to_pass and not names.pass_to_pass:
+        raise TaskError(f"{path}: names no tests: fail_to_pass and pass_to_pass are empty")
+    return Grading(lego.grader, tuple(names.fail_to_pass), tuple(names.pass_to_pass))
 
 
 def _demonstration(solution: Tree, toml: TaskToml) -> tuple[DemoStep, ...]:

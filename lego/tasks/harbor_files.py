@@ -10,6 +10,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from lego.errors import TaskError
+from lego.tasks.reading import text_of
 from lego.tasks.task import File, Tree
 
 IGNORE = ".harborignore"
@@ -44,14 +45,14 @@ def read_tree(folder: Path, *, ignore_rules: bool = False) -> Tree:
         relative = path.relative_to(folder)
         if _IGNORED_NAMES.intersection(relative.parts) or path.is_dir() or (rules and rules.leave_out(path)):
             continue
-        if path.is_symlink() and not path.resolve().is_relative_to(inside):
-            raise TaskError(f"{path}: a link that leads out of the task's folder")
         try:
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                raise TaskError(f"{path}: a link that leads out of the task's folder")
             mode = path.stat().st_mode
             if not stat.S_ISREG(mode):
                 raise TaskError(f"{path}: neither a file nor a folder")
             files[relative.as_posix()] = File(path.read_bytes(), 0o755 if mode & 0o111 else 0o644)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # Python before 3.13 calls a loop of links a RuntimeError
             raise TaskError(f"{path}: cannot be read: {error}") from error
     return files
 
@@ -68,7 +69,7 @@ def content_hash(folder: Path) -> str:
 
 def _published(folder: Path) -> list[Path]:
     own = folder / ".gitignore"
-    spec = GitIgnoreSpec.from_lines(own.read_text().splitlines() if own.is_file() else _UNPUBLISHED)
+    spec = _patterns(own) if own.is_file() else GitIgnoreSpec.from_lines(_UNPUBLISHED)
     found = [folder / name for name in _TOP if (folder / name).is_file()]
     for name in _FOLDERS:
         found += [path for path in (folder / name).rglob("*") if path.is_file() and not _left_out(folder, path)]
@@ -114,9 +115,15 @@ class _Rules:
     def _spec(self, folder: Path) -> GitIgnoreSpec:
         if folder not in self._specs:
             path = folder / IGNORE
-            lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-            self._specs[folder] = GitIgnoreSpec.from_lines(lines)
+            self._specs[folder] = _patterns(path) if path.is_file() else GitIgnoreSpec([])
         return self._specs[folder]
+
+
+def _patterns(path: Path) -> GitIgnoreSpec:
+    try:
+        return GitIgnoreSpec.from_lines(text_of(path).splitlines())
+    except ValueError as error:
+        raise TaskError(f"{path}: not a list of patterns: {error}") from error
 
 
 def _down_to(path: Path, root: Path) -> Iterator[Path]:

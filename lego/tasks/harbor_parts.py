@@ -20,7 +20,7 @@ def text(path: Path) -> str:
         content = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise TaskError(f"{path.parent}: {path.name} is missing") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise TaskError(f"{path}: cannot be read: {error}") from error
     if not content.strip():
         raise TaskError(f"{path}: is empty")

@@ -25,6 +25,7 @@ from pydantic import (
 
 from lego.tasks.harbor_files import pattern
 from lego.tasks.harbor_hosts import check_hosts
+from lego.tasks.harbor_values import Image, Mebibytes, Positive, Seconds, Variables, Whole
 from lego.tasks.harbor_words import unknown
 
 NetworkMode = Literal["public", "no-network", "allowlist"]
@@ -38,18 +39,8 @@ _STEP_BAD = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
 _DEVICE = re.compile(r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(?:COM|LPT)[1-9¹²³])", re.IGNORECASE)
 
 
-def _whole(value: Any) -> Any:
-    """2048.0 is a whole number in JSON Schema's and Harbor's eyes."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
-
-
-Seconds = Annotated[FiniteFloat, Field(gt=0)]
-Whole = Annotated[int, BeforeValidator(_whole)]
-Positive = Annotated[Whole, Field(gt=0)]
 
 
 class _Section(BaseModel):
@@ -123,16 +114,16 @@ class McpServer(_Section):
 
 class Environment(_Network):
     build_timeout_sec: Seconds = 600.0
-    docker_image: str | None = None
+    docker_image: Image | None = None
     os: Annotated[Literal["linux", "windows"], BeforeValidator(_lower)] = "linux"
-    cpus: Annotated[FiniteFloat, Field(gt=0)] | None = None
-    memory_mb: Positive | None = None
-    storage_mb: Positive | None = None
+    cpus: Annotated[FiniteFloat, Field(gt=0, le=1e6)] | None = None
+    memory_mb: Mebibytes | None = None
+    storage_mb: Mebibytes | None = None
     gpus: Whole | None = None
     gpu_types: list[str] | None = None
     tpu: Tpu | None = None
     mcp_servers: list[McpServer] = []
-    env: dict[str, str] = {}
+    env: Variables = {}
     skills_dir: str | None = None
     healthcheck: Healthcheck | None = None
     workdir: str | None = None
@@ -152,7 +143,10 @@ class Environment(_Network):
             match = _SIZE.fullmatch(text.strip().upper()) if isinstance(text, str) else None
             if match is None:
                 raise ValueError(f"{old}: {text!r} is not a size such as 2G")
-            megabytes = int(float(match[1]) * _MEBIBYTES[match[2]])
+            size = float(match[1]) * _MEBIBYTES[match[2]]
+            if size > 2**40:
+                raise ValueError(f"{old}: {text[:40]!r} is more than any machine has")
+            megabytes = int(size)
             if data.setdefault(new, megabytes) != megabytes:
                 raise ValueError(f"{old} and {new} contradict each other: {text!r} and {data[new]!r}")
         return data
@@ -188,7 +182,7 @@ class Collect(_Section):
 
 class Verifier(_Network):
     timeout_sec: Seconds = 600.0
-    env: dict[str, str] = {}
+    env: Variables = {}
     user: str | Whole | None = None
     environment_mode: Literal["shared", "separate"] | None = None
     environment: Environment | None = None
@@ -220,7 +214,7 @@ class Verifier(_Network):
 
 
 class Solution(_Section):
-    env: dict[str, str] = {}
+    env: Variables = {}
 
 
 class Artifact(_Section):

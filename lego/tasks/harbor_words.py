@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel, ValidationError
 
+from lego.errors import ConfigError
+from lego.plain import one_line
 
-def in_words(error: ValidationError) -> str:
-    """What is wrong, each with the dotted key where it is."""
+
+def in_words(error: ValidationError, names: Mapping[str, str] | None = None) -> str:
+    """What is wrong, each with the dotted key where it is. `names`: how the first word of a key is written, where that
+    is another."""
     said = []
     for one in error.errors():
-        text = one["msg"].removeprefix("Value error, ")
-        said.append(": ".join(part for part in (".".join(map(str, one["loc"])), text[:1].lower() + text[1:]) if part))
+        loc = [(names or {}).get(str(part), part) for part in one["loc"][:1]] + list(one["loc"][1:])
+        text = "no such key" if one["type"] == "extra_forbidden" else one["msg"].removeprefix("Value error, ")
+        where = one_line(".".join(map(str, loc)))
+        said.append(": ".join(part for part in (where, text[:1].lower() + text[1:]) if part))
     return "; ".join(said)
+
+
+def options_error(source: str, error: ValidationError, hint: str) -> ConfigError:
+    """The error for a source's options that are not what they should be."""
+    strange = [
+        str(one["loc"][0]) for one in error.errors() if one["type"] == "extra_forbidden" and len(one["loc"]) == 1
+    ]
+    said = f"no such option: {', '.join(strange)}" if strange else f"options: {in_words(error)}"
+    return ConfigError(f"tasks: {source}: {said}", hint=hint)
 
 
 def unknown(model: BaseModel, where: str) -> Iterator[str]:

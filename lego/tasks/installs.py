@@ -288,7 +288,8 @@ def _requirements(how: Literal["uv", "pip"], rest: Sequence[str], found: _Found,
 def _listed(path: str, found: _Found, command: str) -> list[str]:
     """The requirements in a file of the tests."""
     file = found.tests.get(path.removeprefix("/tests/")) if path.startswith("/tests/") else None
-    lines = [] if file is None else [line.partition(" #")[0].strip() for line in file.data.decode().splitlines()]
+    text = "" if file is None else file.data.decode(errors="replace")
+    lines = [line.partition(" #")[0].strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     if file is None or not all(map(_sound, lines)):
         found.problems.append(f"{command} -r {path}")

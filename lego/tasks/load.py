@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lego.config.schema import TaskSource, TasksSection
-from lego.errors import ConfigError, TaskError
+from lego.errors import ConfigError, LegoError, TaskError
+from lego.plain import one_line
 from lego.tasks import dataset, family, harbor, swebench
+from lego.tasks.harbor_words import options_error
+from lego.tasks.reading import OnProblem, guarded, raised, text_of
 from lego.tasks.task import Task
 
-OnProblem = Callable[[TaskError], None]
+
+class _HarborOptions(BaseModel):
+    """`network: sealed` runs tasks that ask for one without it; `host_env`: host variables that tasks may read;
+    `mirrors`: git URL -> what is cloned in its place."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    network: Literal["as-asked", "sealed"] = "as-asked"
+    host_env: list[str] = []
+    mirrors: dict[str, str] = {}
 
 
 def load_all(section: TasksSection, on_problem: OnProblem | None = None) -> tuple[list[Task], list[Task]]:
@@ -30,23 +44,31 @@ def load_tasks(
 ) -> list[Task]:
     """The tasks of `sources` in order, ids unique and contents distinct from each other and from those of `avoid`.
 
-    A folder that cannot be loaded is told to `on_problem` and left out; without `on_problem` its TaskError is raised,
-    as the user's fault: it was the config that asked for it.
+    What cannot be loaded, a task or a whole source, is told to `on_problem` and left out; without `on_problem` the
+    first such error is raised, as the user's fault: it was the config that asked for it. What is out of reach for now
+    is always raised.
     """
     taken = {task.id: task for task in avoid}
     contents = {task.digest: task for task in avoid}
     tasks: list[Task] = []
     for source in sources:
+        loaded: list[Task] = []
         try:
-            loaded = _load_source(source, contents, on_problem)
-        except TaskError as error:
-            error.fault = "user" if error.fault == "task" else error.fault
-            raise
-        for task in _chosen(source, loaded):
+            with guarded(f"tasks: {source.source} {source.path or source.name}"):
+                loaded = _chosen(source, _load_source(source, contents, on_problem))
+        except LegoError as error:
+            if isinstance(error, TaskError) and error.fault == "task":
+                error.fault, error.hint = "user", error.hint or "`lego tasks validate` lists all that cannot be loaded"
+            if on_problem is None or error.fault == "infra":
+                raise
+            on_problem(error)
+        for task in loaded:
             same = taken.get(task.id) or contents.get(task.digest)
             if same is not None:
                 what = "the same id" if same.id == task.id else "the same content"
-                raise TaskError(f"two tasks have {what}: {same.where} and {task.where}", fault="user")
+                tell = on_problem or raised
+                tell(TaskError(f"two tasks have {what}: {same.where} and {task.where}", fault="user"))
+                continue
             taken[task.id] = task
             contents[task.digest] = task
             tasks.append(replace(task, harness=source.harness))
@@ -58,9 +80,9 @@ def _chosen(source: TaskSource, tasks: list[Task]) -> list[Task]:
     if not source.only:
         return tasks
     try:
-        lines = Path(source.only).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"tasks: only: {source.only} cannot be read: {error}") from error
+        lines = text_of(Path(source.only)).splitlines()
+    except TaskError as error:
+        raise ConfigError(f"tasks: only: {one_line(error.message)}") from error
     wanted = {words[0] for line in lines if (words := line.partition("#")[0].split())}
     kept = [task for task in tasks if task.id in wanted]
     if not kept:
@@ -79,39 +101,32 @@ def _load_source(source: TaskSource, contents: dict[str, Task], on_problem: OnPr
     if source.source == "swebench":
         path = Path(source.path).expanduser()
         return swebench.load(path, source.options, count=source.count, on_problem=on_problem)
-    sealed, host_env, mirrors = _harbor_options(source)
+    options = _harbor_options(source)
+    host_env = {name: os.environ[name] for name in options.host_env if name in os.environ}
     tasks: list[Task] = []
-    for folder in _harbor_folders(source, mirrors):
+    for folder in _harbor_folders(source, options.mirrors, on_problem):
         if source.count and len(tasks) == source.count:
             break
         try:
-            tasks.append(harbor.load(folder, sealed=sealed, host_env=host_env))
+            tasks.append(harbor.load(folder, sealed=options.network == "sealed", host_env=host_env))
         except TaskError as error:
-            if on_problem is None:
-                error.hint = error.hint or "`lego tasks validate` lists every task that cannot be loaded"
-                raise
-            on_problem(error)
+            (on_problem or raised)(error)
     return tasks
 
 
-def _harbor_folders(source: TaskSource, mirrors: dict[str, str]) -> list[Path]:
+def _harbor_folders(source: TaskSource, mirrors: dict[str, str], on_problem: OnProblem | None) -> list[Path]:
     if not dataset.is_collection(source.path):
         return harbor.find(Path(source.path))
-    found = dataset.folders(source.path, source.name, mirrors)
+    found = dataset.folders(source.path, source.name, mirrors, on_problem)
     return [task for folder in found for task in harbor.find(folder)]
 
 
-def _harbor_options(source: TaskSource) -> tuple[bool, dict[str, str], dict[str, str]]:
-    options = dict(source.options)
-    network = options.pop("network", "as-asked")
-    names = list(options.pop("host_env", []))
-    mirrors = {str(url): str(place) for url, place in dict(options.pop("mirrors", {})).items()}
-    if options:
-        raise ConfigError(
-            f"tasks: harbor source {source.path}: no such option: {', '.join(options)}",
-            hint="options: network (as-asked | sealed), host_env (names of host variables a task may read), "
-            "mirrors (git URL: what is cloned in its place)",
+def _harbor_options(source: TaskSource) -> _HarborOptions:
+    try:
+        return _HarborOptions.model_validate(source.options)
+    except ValidationError as error:
+        hint = (
+            "options: network (as-asked | sealed), host_env (a list of host variables that tasks may read), "
+            "mirrors (git URL: what is cloned in its place)"
         )
-    if network not in ("as-asked", "sealed"):
-        raise ConfigError(f"tasks: harbor source {source.path}: network must be as-asked or sealed, not {network!r}")
-    return network == "sealed", {name: os.environ[name] for name in names if name in os.environ}, mirrors
+        raise options_error(f"harbor source {source.path}", error, hint) from error

@@ -9,6 +9,7 @@ import tarfile
 from collections.abc import Sequence
 from types import MappingProxyType
 
+from lego.tasks.reading import in_short
 from lego.tasks.task import File, Tree
 
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*\S+(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE | re.MULTILINE)
@@ -54,6 +55,6 @@ def _unpacked(data: bytes) -> Tree:
                 file = tar.extractfile(member) if member.isfile() else None
                 if file is not None:
                     files[member.name.removeprefix("./")] = File(file.read(), 0o755 if member.mode & 0o111 else 0o644)
-    except (tarfile.TarError, EOFError) as error:
-        raise ValueError(f"an archive cannot be read: {error}") from error
+    except Exception as error:  # tarfile and what unpacks for it raise whatever broken bytes lead them to
+        raise ValueError(f"an archive cannot be read: {in_short(error)}") from error
     return MappingProxyType(files)

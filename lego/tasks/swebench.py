@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pathspec import GitIgnoreSpec
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from lego.errors import ConfigError, TaskError
 from lego.tasks import swebench_env as env
 from lego.tasks import swebench_recipes as recipes
 from lego.tasks import swebench_rows as rows
+from lego.tasks.harbor_words import in_words, options_error
+from lego.tasks.reading import OnProblem, guarded, json_of, raised, text_of
 from lego.tasks.swebench_patch import Touched, directives, touched
-from lego.tasks.swebench_rows import Row
+from lego.tasks.swebench_rows import Row, Text
 from lego.tasks.task import DEFAULT_PROTECTED, Canary, DemoStep, Environment, File, Grading, Task, Tree
 
 _TIMEOUT = 1800.0
@@ -51,16 +53,23 @@ _APPLY = "git apply --whitespace=nowarn {reverse}{path} || {{ echo '>>>>> Patch 
 _SOLVE_SH = "#!/bin/sh\nset -e\ncd {app}\ngit apply --whitespace=nowarn {reverse}/solution/gold.patch\n"
 
 
-@dataclass(frozen=True)
-class Options:
+def _url(value: str) -> str:
+    strange = set(re.findall(r"\{[^}]*\}", value)) - {"{repo}"}
+    if strange or re.search(r"\s", value):
+        raise ValueError(f"{value!r} is not an address in which {{repo}} alone stands for something")
+    return value
+
+
+class Options(BaseModel):
     """`recipes`: a JSONL of pinned environments; only rows that it names are taken. `mirror`: a folder of git mirrors,
     OWNER/NAME.git or OWNER__NAME.git. `git`: where to clone from otherwise. `bases`: Python version -> image.
     `exclusions`: a JSON file, instance -> test -> why it is not asked for."""
 
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
     recipes: str = ""
     mirror: str = ""
-    git: str = "https://github.com/{repo}"
-    bases: Mapping[str, str] = field(default_factory=dict)
+    git: Annotated[str, AfterValidator(_url)] = "https://github.com/{repo}"
+    bases: dict[Text, str] = {}
     exclusions: str = ""
 
 
@@ -76,34 +85,31 @@ class _Recipe:
     packages: str = ""
 
 
-def load(
-    path: Path, options: Mapping[str, Any], *, count: int = 0, on_problem: Callable[[TaskError], None] | None = None
-) -> list[Task]:
+def load(path: Path, options: Mapping[str, Any], *, count: int = 0, on_problem: OnProblem | None = None) -> list[Task]:
     """The tasks of a file of rows, the first `count` of them (0 = all).
 
     A row that makes no task is told to `on_problem` and left out; without it its TaskError is raised. Raises
     ConfigError for an unknown option.
     """
+    tell = on_problem or raised
     chosen = _read_options(options)
-    pinned = recipes.read(Path(chosen.recipes)) if chosen.recipes else None
+    pinned = recipes.read(Path(chosen.recipes), tell) if chosen.recipes else None
     excluded = _exclusions(Path(chosen.exclusions)) if chosen.exclusions else {}
     tasks: list[Task] = []
     taken = 0
-    for where, raw in rows.read(path):
+    for where, raw in rows.read(path, tell):
         if count and len(tasks) == count:
             break
-        if pinned is not None and raw.get("instance_id") not in pinned:
+        if pinned is not None and str(raw.get("instance_id")) not in pinned:
             continue
         taken += 1
         try:
-            row = rows.parse(raw, where)
-            recipe = recipes.parse(pinned[row.id]) if pinned is not None else None
-            tasks.append(make(row, chosen, recipe, excluded.get(row.id, {}), where))
+            with guarded(where):
+                row = rows.parse(raw, where)
+                recipe = recipes.parse(pinned[row.id]) if pinned is not None else None
+                tasks.append(make(row, chosen, recipe, excluded.get(row.id, {}), where))
         except TaskError as error:
-            if on_problem is None:
-                error.hint = error.hint or "`lego tasks validate` lists every row that makes no task"
-                raise
-            on_problem(error)
+            tell(error)
     if not taken:
         why = f"has no row that {chosen.recipes} has a recipe for" if pinned is not None else "has no rows"
         raise TaskError(f"{path} {why}", fault="user")
@@ -188,7 +194,7 @@ def _source(row: Row, options: Options, context: dict[str, File], where: str) ->
     if not row.base_commit:
         raise TaskError(f"{where}: neither a base_commit nor an image: nothing says what the repository is")
     if not options.mirror:
-        return env.GitUrl(options.git.format(repo=row.repo), row.base_commit)
+        return env.GitUrl(options.git.replace("{repo}", row.repo), row.base_commit)
     folder = Path(options.mirror)
     names = (f"{row.repo}.git", row.repo, f"{row.repo.replace('/', '__')}.git", row.repo.replace("/", "__"))
     mirror = next((folder / name for name in names if (folder / name).is_dir()), None)
@@ -283,20 +289,15 @@ def _quoted(text: str) -> str:
 
 def _exclusions(path: Path) -> dict[str, dict[str, str]]:
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        return {str(task): {str(test): str(why) for test, why in tests.items()} for task, tests in body.items()}
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(f"tasks: exclusions: {path} cannot be read: {error}",
+        return TypeAdapter(dict[str, dict[str, str]]).validate_python(json_of(text_of(path), path), strict=True)
+    except (TaskError, ValidationError) as error:
+        said = f"{path}: {in_words(error)}" if isinstance(error, ValidationError) else error.message
+        raise ConfigError(f"tasks: exclusions: {said}",
                           hint='write {"instance": {"test id": "why it is not asked for"}}') from error  # fmt: skip
 
 
 def _read_options(options: Mapping[str, Any]) -> Options:
-    known = {one.name for one in fields(Options)}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise ConfigError(
-            f"tasks: swebench: no such option: {', '.join(unknown)}", hint=f"options: {', '.join(sorted(known))}"
-        )
-    bases = {str(version): str(image) for version, image in dict(options.get("bases") or {}).items()}
-    texts = {key: str(value) for key, value in options.items() if key != "bases"}
-    return Options(**texts, bases=bases)
+    try:
+        return Options.model_validate({key: value for key, value in options.items() if value is not None})
+    except ValidationError as error:
+        raise options_error("swebench", error, f"options: {', '.join(sorted(Options.model_fields))}") from error

@@ -5,13 +5,13 @@ Field names, the test command and the files that its images hold are those of gi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from lego.errors import TaskError
+from lego.tasks.reading import json_of
 
 _TESTS = "r2e_tests"
 _WARNINGS = "PYTHONWARNINGS=ignore::UserWarning,ignore::SyntaxWarning"
@@ -45,14 +45,14 @@ class R2E:
 def read(raw: Mapping[str, Any], where: str) -> R2E:
     """Raises TaskError where a field is missing or is not what R2E writes there."""
     try:
-        expected = json.loads(raw["expected_output_json"])
-        ran = json.loads(raw["execution_result_content"])
+        expected = json_of(raw["expected_output_json"], f"{where}: expected_output_json")
+        ran = json_of(raw["execution_result_content"], f"{where}: execution_result_content")
         codes = dict(zip(ran["test_file_names"], ran["test_file_codes"], strict=True))
         passing = tuple(name.split(" - ")[0] for name, outcome in expected.items() if outcome == "PASSED")
         repo, commit, image = str(raw["repo_name"]), str(raw["commit_hash"]), str(raw["docker_image"])
         problem = str(raw["problem_statement"])
         parsed = raw.get("parsed_commit_content")
-        patch = "".join(_patches(json.loads(parsed))) if parsed else ""
+        patch = "".join(_patches(json_of(parsed, f"{where}: parsed_commit_content"))) if parsed else ""
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TaskError(f"{where}: not an R2E row: {error!r}") from error
     if not passing or not image or not problem:

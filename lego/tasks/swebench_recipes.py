@@ -10,6 +10,7 @@ from typing import Any
 
 from lego.errors import TaskError
 from lego.tasks import swebench_rows as rows
+from lego.tasks.reading import OnProblem, raised
 
 _TEXTS = ("sdist", "sdist_file", "sdist_sha256", "python", "install", "test_cmd")
 _LISTS = ("pip_packages", "test_files")
@@ -39,19 +40,22 @@ class Line:
     where: str
 
 
-def read(path: Path) -> dict[str, Line]:
+def read(path: Path, on_problem: OnProblem = raised) -> dict[str, Line]:
     """The lines of a recipes file by the instance that each is for.
 
-    Raises TaskError where the file cannot be read, a line names no instance, or two name the same one.
+    A line that is no JSON or names no instance, and a second one for the same instance, are told to `on_problem`, which
+    raises the TaskError unless something else is asked for. Raises TaskError where the file cannot be read.
     """
     found: dict[str, Line] = {}
-    for where, raw in rows.read(path):
+    for where, raw in rows.read(path, on_problem):
         name = raw.get("instance_id")
         if not isinstance(name, str) or not name:
-            raise TaskError(f"{where}: a recipe needs an instance_id", fault="user")
-        if name in found:
-            raise TaskError(f"{where}: a second recipe for {name}; the first is {found[name].where}", fault="user")
-        found[name] = Line(raw, where)
+            on_problem(TaskError(f"{where}: a recipe needs an instance_id", fault="user"))
+        elif name in found:
+            first = found[name].where
+            on_problem(TaskError(f"{where}: a second recipe for {name}; the first is {first}", fault="user"))
+        else:
+            found[name] = Line(raw, where)
     return found
 
 

@@ -22,6 +22,12 @@ class File:
 Tree = Mapping[str, File]
 """Relative POSIX paths to files."""
 
+LOG_PARSERS = (
+    "pytest", "pytest_options", "pytest_v2", "swesmith", "r2e", "matplotlib", "seaborn", "sympy", "django", "gotest",
+    "cargo",
+)  # fmt: skip
+"""What a log of tests can be read by: `lego.verifier.logs.frameworks` has the parsers."""
+
 DEFAULT_PROTECTED = (
     "tests/",
     "test/",

@@ -24,7 +24,7 @@ SILENCE = 60.0
 """Seconds between signs of life, and without one after which a worker ends."""
 
 _SETTING = "train.deepspeed.hostfile"
-_LINE = re.compile(r"(\S+)\s+slots=([1-9]\d*)")
+_LINE = re.compile(r"(\S+)\s+slots=([1-9][0-9]{0,5})")
 
 
 def read_hosts(file: Path) -> dict[str, int]:
@@ -34,7 +34,7 @@ def read_hosts(file: Path) -> dict[str, int]:
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         why = "is not a file" if not file.exists() else f"cannot be read: {getattr(error, 'strerror', None) or error}"
         raise ConfigError(f"{_SETTING}: {file} {why}") from error
     hosts: dict[str, int] = {}
@@ -44,7 +44,7 @@ def read_hosts(file: Path) -> dict[str, int]:
             continue
         match = _LINE.fullmatch(text)
         if not match:
-            raise ConfigError(f"{_SETTING}: {file} line {number}: {text!r} is not HOST slots=NUMBER")
+            raise ConfigError(f"{_SETTING}: {file} line {number}: {text[:200]!r} is not HOST slots=NUMBER")
         host, slots = match.groups()
         if host in hosts:
             raise ConfigError(f"{_SETTING}: {file} line {number}: {host} is named twice")

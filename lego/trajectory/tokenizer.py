@@ -107,11 +107,19 @@ def _text(token: Any) -> str:
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """The tokenizer of a policy folder, or of a model by name (through transformers).
 
-    Raises RenderError where there is none.
+    Raises RenderError where there is none, or its files are not what they should be.
     """
     folder = Path(path)
     if (folder / "tokenizer.json").is_file():
-        return FolderTokenizer(folder)
+        try:
+            return FolderTokenizer(folder)
+        except Exception as error:  # the library raises nothing more particular
+            said = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+            raise RenderError(
+                f"the tokenizer in {folder} cannot be read: {said}",
+                hint="tokenizer.json, tokenizer_config.json and chat_template.jinja must be whole",
+                fault="user",
+            ) from error
     return load_template_tokenizer(str(path))
 
 

@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import json
 import textwrap
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import example, given, settings
 
 from lego.config.places import harness_specs_dir
 from lego.errors import HarnessError
 from lego.harness.spec import load_spec
 from lego.tasks.task import DemoStep
+from tests._anything import spoilt
 
 GOOD = """
 name: x
@@ -142,3 +147,40 @@ def test_submission_by_text():
     assert words.content and not words.tool_calls
     turn = load_spec("mini-swe-agent-text").submit_turn()
     assert turn.content.endswith("```mswea_bash_command\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```")
+
+
+SOUND: dict[str, Any] = {
+    "name": "x", "dialect": "openai_chat", "install": {"pip": {"x": "1.0"}, "suite": "trixie", "packages": ["git"]},
+    "run": {"argv": ["x", "{instruction}"], "env": {"A": "{token}"}, "files": {"/a": "{model}"}, "memory": "512m"},
+    "limits": {"max_turns": "argv", "max_output": "env:N", "overflow": "compact"},
+    "calls": {"subagent": {"header": "h"}, "auxiliary": [{"field": "f"}], "volatile": [{"match": "m"}]},
+    "done": {"ok": [0], "turns": [3]}, "script": {"style": "tool", "tool": "bash", "submit": {"tool": "submit"}},
+}  # fmt: skip
+
+
+def loads_or_says_why(path: Path) -> None:
+    try:
+        load_spec(path)
+    except HarnessError as error:
+        assert error.fault == "user" and path.name in error.message
+        assert "\n" not in error.message and error.message.encode() and len(error.message) < 4000
+
+
+@settings(max_examples=60, deadline=None)
+@given(spoilt(SOUND))
+@example(SOUND | {"run": SOUND["run"] | {"memory": "9" * 400}})
+@example(SOUND | {"run": SOUND["run"] | {"argv": ["x", "\0"]}})
+def test_whatever_a_spec_holds_it_loads_or_its_line_says_why(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "any-spec.yaml"
+    path.write_text(yaml.safe_dump(data))
+    loads_or_says_why(path)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff", b"\0", b"a: !!int x", b"a: &a [*a]", b"[" * 2000, b"? [a]\n: b", b"name: !!bool x"]
+)
+def test_bytes_of_any_kind(tmp_path, data):
+    (tmp_path / "odd.yaml").write_bytes(data)
+    with pytest.raises(HarnessError):
+        load_spec(tmp_path / "odd.yaml")
+    loads_or_says_why(tmp_path / "odd.yaml")

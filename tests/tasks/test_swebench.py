@@ -21,7 +21,7 @@ from lego.tasks import swebench
 from lego.tasks import swebench_recipes as recipes
 from lego.tasks.load import load_tasks
 from lego.tasks.swebench_rows import parse
-from lego.tasks.task import Task
+from lego.tasks.task import LOG_PARSERS, Task
 from lego.tasks.validate import warnings
 from lego.verifier.logs.frameworks import PARSERS
 from tests.conftest import CONFIGS
@@ -223,7 +223,13 @@ def test_tests_are_excluded_by_file(tmp_path: Path) -> None:
 
 
 def test_every_parser_that_a_source_names_is_there() -> None:
-    assert {"pytest", "swesmith", "r2e", *swebench._PARSERS.values()} <= set(PARSERS)
+    assert {"pytest", "swesmith", "r2e", *swebench._PARSERS.values()} <= set(PARSERS) == set(LOG_PARSERS)
+
+
+def test_a_parser_that_nobody_has_is_refused_when_the_row_is_read() -> None:
+    with pytest.raises(TaskError, match="row: install_config: log_parser: .*parse_log_jest") as caught:
+        made(ROW | {"install_config": SPEC | {"log_parser": "parse_log_jest"}})
+    assert "pytest_v2" in caught.value.hint
 
 
 def test_tasks_of_two_debian_releases_have_two_bases() -> None:

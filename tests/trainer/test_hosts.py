@@ -61,6 +61,7 @@ def test_hosts_are_read_as_they_were_written(hosts, chance):
         ("a slots=1\n# b\na slots=2\n", "line 3: a is named twice"),
         ("# nothing\n\n", "names no host"),
         (b"\xff\xfe", "cannot be read"),
+        (f"a slots={'9' * 5000}", "is not HOST slots=NUMBER"),
     ],
 )
 def test_a_line_that_is_none_is_refused_with_its_number(tmp_path, text, words):
