@@ -18,6 +18,7 @@ from lego.proxy.records import FinishedCall
 from lego.proxy.rules import CallRules
 from lego.proxy.session import Caps, Session, SessionSpec
 from lego.rollout.blame import blame
+from lego.rollout.golds import gold_of
 from lego.rollout.site import Site
 from lego.rollout.steps import Walked, walk
 from lego.rollout.verification import bench_of
@@ -57,7 +58,8 @@ async def run_trial(trial: Trial, site: Site) -> None:
                         return await _hand_in(site, task, one, box)
 
                     async def judge(one: Task, left: Submission) -> Verdict:
-                        return await grade(bench_of(one, site.run, site.podman, str(trial.id)), left)
+                        bench = bench_of(one, site.run, site.podman, str(trial.id))
+                        return await grade(bench, left, gold_of(site.run.store))
 
                     if task.steps:
                         walked = await walk(task, run, hand_in, judge, session.capped.is_set)

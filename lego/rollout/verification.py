@@ -9,6 +9,7 @@ from dataclasses import replace
 from lego.errors import LeaseLost
 from lego.images import recipes
 from lego.rollout.blame import blame
+from lego.rollout.golds import gold_of
 from lego.rollout.run import Run
 from lego.rollout.site import Workshop, limits_of
 from lego.rundb import calls, catalogue, rounds, verdicts
@@ -23,7 +24,6 @@ from lego.verifier.grade import Nothing, Oracle, grade
 from lego.verifier.likeness import alike
 from lego.verifier.steps import grade_steps
 from lego.verifier.verdict import Finding, Verdict
-from lego.verifier.witness import Seen
 
 Candidate = Submission | Oracle | Nothing
 
@@ -56,8 +56,6 @@ async def verify_submission(row: Row, workshop: Workshop) -> Verdict:
     """The verdict on what a trial left, and on what its agent asked of the model by itself."""
     submission, store = Submission.from_bytes(row["submission"]), workshop.run.store
     verdict = await verify_candidate(submission, workshop.run.tasks[row["task_id"]], workshop, str(row["id"]))
-    if "gold_seen" in verdict.detail:
-        _remember(workshop, row["task_id"], verdict)
     done = calls.commands(store, row["id"])
     tamper = [*verdict.tamper, *_asked_itself(row), *deeds.tampering(done)]
     if rounds.get(store, row["round_id"]).settings.get("sampler") == "policy":
@@ -66,15 +64,6 @@ async def verify_submission(row: Row, workshop: Workshop) -> Verdict:
     if seen := deeds.noted(done):
         verdict.detail["noted"] = [vars(finding) for finding in seen]
     return replace(verdict, tamper=tuple(tamper))
-
-
-def _remember(workshop: Workshop, task_id: str, verdict: Verdict) -> None:
-    """What the solution's run showed, so that the next trial of the task need not have it run again."""
-    if catalogue.gold_seen(workshop.run.store, task_id) is None:
-        catalogue.record_baseline(
-            workshop.run.store, task_id=task_id, kind="gold", reward=1.0, outcome="passed",
-            detail={"seen": verdict.detail["gold_seen"]}, log=b"", seconds=0.0,
-        )  # fmt: skip
 
 
 def _asked_itself(row: Row) -> tuple[Finding, ...]:
@@ -86,12 +75,11 @@ def _asked_itself(row: Row) -> tuple[Finding, ...]:
 
 async def verify_candidate(candidate: Candidate, task: Task, workshop: Workshop, trial: str = "") -> Verdict:
     """The verdict on a submission, on the solution, or on nothing at all. `trial` labels the container."""
+    gold = gold_of(workshop.run.store)
     if task.steps:
         benches = [bench_of(step.task, workshop.run, workshop.podman, trial) for step in task.steps]
-        return await grade_steps(task, benches, candidate)
-    known = catalogue.gold_seen(workshop.run.store, task.id)
-    bench = bench_of(task, workshop.run, workshop.podman, trial)
-    return await grade(bench, candidate, Seen.from_dict(known) if known else None)
+        return await grade_steps(task, benches, candidate, gold)
+    return await grade(bench_of(task, workshop.run, workshop.podman, trial), candidate, gold)
 
 
 def bench_of(task: Task, run: Run, podman: Podman, trial: str = "") -> Bench:

@@ -106,9 +106,14 @@ def gold_paths(store: Store, task_id: str) -> list[str]:
     return _of_gold(store, task_id, "changed") or []
 
 
-def gold_seen(store: Store, task_id: str) -> dict[str, Any] | None:
-    """What the tests showed when they last passed with the task's solution; None before that."""
-    return _of_gold(store, task_id, "seen")
+def seen_key(step: str = "") -> str:
+    """Where a gold baseline's detail holds what its tests showed, or those of one of its steps."""
+    return f"seen {step}" if step else "seen"
+
+
+def gold_seen(store: Store, task_id: str, step: str = "") -> dict[str, Any] | None:
+    """What the tests, or those of a step, showed when they last passed with the task's solution; None before that."""
+    return _of_gold(store, task_id, seen_key(step))
 
 
 def gold_lines(store: Store, task_id: str) -> list[str]:

@@ -7,6 +7,7 @@ task's own solution, or the pristine state where there is none) failing in the s
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from lego.errors import SandboxError
@@ -35,6 +36,9 @@ class Nothing:
 
 Candidate = Submission | Oracle | Nothing
 """What can be graded."""
+Gold = Callable[[Bench], Awaitable[Seen | None]]
+"""Says what a bench's tests show when they pass with the task's own solution; None where there is none, or they do
+not."""
 
 
 async def verify(
@@ -46,20 +50,19 @@ async def verify(
     timeout: float | None = None,
     *,
     separate: str = "",
-    known: Seen | None = None,
 ) -> Verdict:
     """Grade a submission; see `grade`. `separate`: the image of a task's own verifier, where that is another one.
     `timeout` in seconds; None means what the task says."""
     agents = Place(image, limits)
     tests_in = Place(separate, limits) if separate else agents
-    return await grade(Bench(podman, task, agents, tests_in, timeout or task.verifier_timeout), candidate, known)
+    return await grade(Bench(podman, task, agents, tests_in, timeout or task.verifier_timeout), candidate)
 
 
-async def grade(bench: Bench, candidate: Candidate, known: Seen | None = None) -> Verdict:
+async def grade(bench: Bench, candidate: Candidate, gold: Gold = Bench.gold_seen) -> Verdict:
     """Grade a submission by the task's hidden tests in a fresh container without network.
 
-    `known`: what was seen when the tests passed with the task's own solution; where it is not known and a paying run
-    looks odd, the solution is run now to compare, and detail["gold_seen"] is what that showed. Infrastructure faults
+    What a paying run showed is compared with what `gold` says; detail["gold_seen"] is that where they differ.
+    Infrastructure faults
     come back as outcome `error` with no reward; so does a submission without reward when the control shows that the
     task is at fault. An Oracle's detail says which paths it `changed` and marks its new `lines`. Raises VerifierError
     where the task has no solution and Oracle was asked for.
@@ -72,10 +75,8 @@ async def grade(bench: Bench, candidate: Candidate, known: Seen | None = None) -
         controlled = run.reward is None and run.ending.reason != "lost"
         control = await bench.control() if controlled else None
         watched = isinstance(candidate, Submission)
+        known = await gold(bench) if watched and run.reward else None
         found = runtime(run.seen, run.reward, known) if watched else ()
-        if found and known is None:
-            known = await bench.gold_seen()
-            found = runtime(run.seen, run.reward, known)
     except SandboxError as error:
         return Verdict(
             "error",

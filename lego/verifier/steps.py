@@ -13,7 +13,7 @@ from typing import Any
 from lego.sandbox.submission import Submission
 from lego.tasks.task import Step, Strategy, Task
 from lego.verifier.bench import Bench
-from lego.verifier.grade import Candidate, grade
+from lego.verifier.grade import Candidate, Gold, grade
 from lego.verifier.verdict import Verdict
 
 
@@ -46,16 +46,19 @@ def one_reward(rewards: Mapping[str, float]) -> float:
     return rewards.get("reward", sum(rewards.values()) / max(len(rewards), 1))
 
 
-async def grade_steps(task: Task, benches: Sequence[Bench], candidate: Candidate) -> Verdict:
+async def grade_steps(
+    task: Task, benches: Sequence[Bench], candidate: Candidate, gold: Gold = Bench.gold_seen
+) -> Verdict:
     """Grade each step that was begun, in a container of its own, and join the verdicts. `benches`: one a step. A fault
-    in one step is the whole's."""
+    in one step is the whole's. `gold`: see lego.verifier.grade. Of a solution, detail["seen NAME"] is what the tests of
+    each step showed."""
     parts = candidate.parts if isinstance(candidate, Submission) else None
     verdicts: list[Verdict] = []
     short = ""
     for number, (step, bench) in enumerate(zip(task.steps, benches, strict=True)):
         if (parts is None and short) or (parts is not None and number == len(parts)):
             break
-        verdict = await grade(bench, parts[number] if parts is not None else candidate)
+        verdict = await grade(bench, parts[number] if parts is not None else candidate, gold)
         verdicts.append(verdict)
         if verdict.reward is None:
             return _whole(task, verdicts, verdict.outcome, None, verdict.detail)
@@ -84,11 +87,13 @@ def _whole(
         {"step": step.name, "outcome": "not verified" if reward is None else "not begun", "reward": None, "reason": ""}
         for step in task.steps[len(verdicts) :]
     ]
-    gold = {
+    gold: dict[str, Any] = {
         key: sorted({name for one in verdicts for name in one.detail[key]})
         for key in ("changed", "lines")
         if all(key in one.detail for one in verdicts)
     }
+    if gold:
+        gold |= {f"seen {step.name}": one.detail["seen"] for step, one in zip(task.steps, verdicts, strict=False)}
     kept = {key: value for key, value in detail.items() if key not in ("seen", "gold_seen", *gold)}
     return Verdict(
         outcome,

@@ -90,6 +90,7 @@ async def test_the_solutions_of_all_steps_pass_and_nothing_fails(
     assert (verdict.outcome, verdict.reward) == ("passed", 1.0), verdict
     assert [step["reward"] for step in verdict.detail["steps"]] == [1.0, 1.0]
     assert verdict.detail["changed"] == ["/app/n", "/app/one", "/app/two"]
+    assert [verdict.detail[f"seen {name}"]["rc"] for name in ("one", "two")] == [0, 0]
     assert (await graded(podman, busybox, task, Nothing())).reward == 0.0
 
 
