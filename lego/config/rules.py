@@ -20,7 +20,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "engine.device": ("auto", "cpu", "cuda"),
     "sandbox.network": ("sealed",),
     "rollout.history": ("raw", "template"),
-    "verify.tamper": ("flag", "exclude", "penalise"),
+    "verify.tamper": ("penalise", "exclude", "flag"),
     "train.objective.name": ("gspo", "grpo", "dr_grpo", "dapo", "cispo", "rloo", "reinforce"),
     "train.objective.advantage": ("auto", "standardised", "centred", "leave_one_out"),
     "train.objective.weighting": ("auto", "trial", "token", "constant"),

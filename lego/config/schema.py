@@ -128,7 +128,7 @@ class RolloutSection:
 @dataclass
 class VerifySection:
     timeout: str = tunable("", "wall clock of a verification; empty = what the task says")
-    tamper: str = tunable("exclude", "trials with tamper findings: flag | exclude | penalise")
+    tamper: str = tunable("penalise", "trials with tamper findings: penalise | exclude | flag")
     concurrency: int = machine(4, "verifications run at once")
 
 

@@ -24,7 +24,8 @@ def group_reward(row: Mapping[str, Any], tamper: str, truncated: str) -> float |
         return None
     tampered = bool(json.loads(row["tamper"]))
     if tampered and tamper == "exclude":
-        return None
+        # A way out of a reward, not out of a 0.
+        return None if row["reward"] > 0 else float(row["reward"])
     if tampered and tamper == "penalise":
         return 0.0
     if row["ending"] in TRUNCATED and truncated != "train":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lego.objective.groups import with_spread
 from lego.rollout.run import Run
-from lego.rundb import catalogue, meta, rounds, trials, verdicts
+from lego.rundb import meta, rounds, trials, verdicts
 from lego.rundb.rounds import Round
 
 
@@ -37,7 +37,7 @@ def shortage(run: Run, round_: Round) -> Shortage | None:
     left_to_do = trials.unfinished(store, round_.id) or verdicts.waiting(store, round_.id)
     if left_to_do or verdicts.being_verified(store, round_.id):
         return None
-    ids, seed = catalogue.task_ids(store, "train"), config.run.seed
+    ids, seed = run.trainable(), config.run.seed
     first = rounds.pick_tasks(ids, seed, round_.ordinal, wanted)
     held = {task for task, _ in rounds.tasks_of(store, round_.id)}
     others = [task for task in ids if task not in set(first)]

@@ -57,6 +57,11 @@ class Run:
             raise ConfigError(f"there is no policy {wanted} in this run", hint="lego status -c CONFIG lists them")
         return found
 
+    def trainable(self) -> list[str]:
+        """The tasks of training rounds: those with a solution, so that they are known to tell solved from unsolved."""
+        known = ((one, self.tasks.get(one)) for one in catalogue.task_ids(self.store, "train"))
+        return [one for one, task in known if task is None or task.solution]
+
     def harness_of(self, task: str, ordinal: int) -> str:
         """The harness of a task's group in round `ordinal`: its own, or one drawn by weight."""
         known = self.tasks.get(task)

@@ -82,6 +82,13 @@ def begin_round(run: Run, kind: RoundKind, policy: PolicyRef, ordinal: int) -> R
         raise ConfigError(
             f"tasks.{section} is empty: there is nothing to run", hint=f"name a source under tasks.{section}"
         )
+    if kind == "train":
+        ids = run.trainable()
+        if not ids:
+            raise ConfigError(
+                "no task of tasks.train has a solution: whether one can be solved at all is not known",
+                hint="a task without solution/solve.sh may stand under tasks.eval",
+            )
     if kind == "eval":
         # The same held-out tasks for every policy, so that evaluations compare.
         chosen = ids[: settings.tasks] if settings.tasks else ids

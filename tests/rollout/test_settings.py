@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,20 @@ def test_a_task_that_names_its_harness_always_runs_in_it(tmp_path: Path) -> None
         assert [chosen.pop(f"off-by-one-3-000{n}") for n in range(2)] == ["codex"] * 2
         assert len(chosen) == 6 and set(chosen.values()) == {"tiny-agent", "mini-swe-agent"}
     assert set(harness_of(run, "eval", 1).values()) == {"codex"}
+    run.store.close()
+
+
+def test_a_task_without_a_solution_is_not_trained_on(tmp_path: Path) -> None:
+    run = opened(tmp_path, "codex", {"tiny-agent": 1.0})
+    kept = "off-by-one-1-0002"
+    for name, task in run.tasks.items():
+        if name != kept:
+            run.tasks[name] = replace(task, solution={})
+    assert set(harness_of(run, "train", 1)) == {kept}
+    assert len(harness_of(run, "eval", 1)) == 2, "what a policy does with them may be looked at"
+    run.tasks[kept] = replace(run.tasks[kept], solution={})
+    with pytest.raises(ConfigError, match="no task of tasks.train has a solution"):
+        harness_of(run, "train", 2)
     run.store.close()
 
 

@@ -171,6 +171,18 @@ def test_tampered_trials_follow_the_config(store: Store, rule: str, rewards: lis
     assert len(out.segments) == len(rewards)
 
 
+@pytest.mark.parametrize("rule", ["flag", "penalise", "exclude"])
+def test_tampering_is_no_way_out_of_a_0(store: Store, rule: str) -> None:
+    """What leaves the loss must not depend on what the policy sampled: a trial that failed may not choose to leave."""
+    round_ = begin(store, ["a"], 2)
+    play(store, round_, 0.0, tamper=True)
+    play(store, round_, 1.0)
+    config = Config()
+    assert config.verify.tamper == "penalise"
+    config.verify.tamper = rule
+    assert assemble(store, round_, config).rewards == [0.0, 1.0]
+
+
 @pytest.mark.parametrize(
     ("rule", "advantages"),
     [("train", [-0.75, 0.25, 0.25, 0.25]), ("penalise", [-0.75, 0.25, 0.25, 0.25]), ("mask", [0.0, 0.0, 0.0])],
