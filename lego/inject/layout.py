@@ -70,6 +70,9 @@ def read(project: Project, extra: tuple[str, ...] = ()) -> Layout:
 
 def _pytest_options(tree: Tree) -> Mapping[str, Any]:
     """The project's pytest settings, from the first file that pytest itself would take."""
+    for name in ("pytest.toml", ".pytest.toml"):
+        if name in tree:
+            return _table(_toml(tree, name), "pytest")
     for name, section in (("pytest.ini", "pytest"), (".pytest.ini", "pytest")):
         if name in tree:
             return _ini(tree, name, section)

@@ -33,6 +33,8 @@ ALWAYS_PROTECTED = (
     "conftest.py",
     "pytest.ini",
     ".pytest.ini",
+    "pytest.toml",
+    ".pytest.toml",
     "tox.ini",
     "sitecustomize.py",
     "usercustomize.py",
@@ -76,6 +78,10 @@ _OUTSIDE = frozenset(
         "/etc/mtab",
         "/.containerenv",
     )
+)
+# What the verifier itself runs on. A task that submits all of the file system submits these only by name.
+_SYSTEM = frozenset(
+    ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/opt", "/boot", "/root/.local")
 )
 _VERSION = 2
 _READABLE = (1, 2)
@@ -191,7 +197,7 @@ async def collect(
     is protected from it. `built`: what was built is part of it, for a verifier that gets nothing else.
     """
     watched = [path for path in RESERVED if not any(_under(path, root) for root in roots if root != "/")]
-    outside = _OUTSIDE - set(roots)
+    outside = (_OUTSIDE | _SYSTEM) - set(roots)
     found = await box.changes([*_outermost(roots, outside), *watched], outside)
     spec = GitIgnoreSpec.from_lines([] if trusted else [*ALWAYS_PROTECTED, *protected])
     sieve = _Sieve(tuple(roots), spec, frozenset(gold_paths), box.laid, built)

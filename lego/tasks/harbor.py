@@ -18,7 +18,7 @@ from lego.tasks.harbor_steps import with_steps
 from lego.tasks.harbor_toml import LegoMetadata, TaskToml
 from lego.tasks.harbor_words import in_words
 from lego.tasks.reading import guarded, json_of, toml_of
-from lego.tasks.task import DEFAULT_PROTECTED, Artifact, DemoStep, Environment, Grading, Separate, Task, Tree
+from lego.tasks.task import DEFAULT_PROTECTED, Artifact, DemoStep, Environment, Grading, Separate, Task, Tree, exact
 
 
 class _Names(BaseModel):
@@ -65,6 +65,7 @@ def _load(folder: Path, sealed: bool, host_env: Mapping[str, str]) -> Task:
         hint = "set options: {network: sealed} on the source to run it without network" if only_network else ""
         raise TaskError(f"{folder}: not supported: {'; '.join(refused)}", hint=hint)
     lego = _lego_metadata(folder, toml)
+    grading = _grading(folder, lego)
     apart = [harbor_verifier.is_separate(toml, step) for step in toml.steps or (None,)]
     listed = [*toml.artifacts, *(one for step in toml.steps or () for one in step.artifacts)]
     carried = harbor_verifier.artifacts(folder, listed, separate=any(apart))
@@ -81,10 +82,10 @@ def _load(folder: Path, sealed: bool, host_env: Mapping[str, str]) -> Task:
         verifier_env=parts.variables(folder, "verifier.env", toml.verifier.env, host_env),
         verifier_user=parts.user(toml.verifier.user),
         solution_env=parts.variables(folder, "solution.env", toml.solution.env, host_env),
-        protected=_protected(lego, all(apart)),
+        protected=_protected(lego, all(apart), grading),
         metadata=_notes(folder, toml, wishes),
         where=str(folder),
-        grading=_grading(folder, lego),
+        grading=grading,
         collect=harbor_verifier.collect(toml.verifier.collect),
     )
     if toml.steps:
@@ -149,11 +150,13 @@ def _lego_metadata(folder: Path, toml: TaskToml) -> LegoMetadata:
     return lego
 
 
-def _protected(lego: LegoMetadata, separate: bool) -> tuple[str, ...]:
-    """What is carried to a separate verifier is no part of the system that its tests run in."""
+def _protected(lego: LegoMetadata, separate: bool, grading: Grading) -> tuple[str, ...]:
+    """The files of named tests are, whatever a task says of the rest. What is carried to a separate verifier is no part
+    of the system that its tests run in."""
+    named = tuple(map(exact, grading.test_files))
     if lego.protected is not None:
-        return tuple(lego.protected)
-    return () if separate else DEFAULT_PROTECTED
+        return (*lego.protected, *named)
+    return () if separate else (*DEFAULT_PROTECTED, *named)
 
 
 def _environment(

@@ -20,7 +20,7 @@ from lego.tasks.harbor_words import in_words, options_error
 from lego.tasks.reading import OnProblem, guarded, json_of, raised, text_of
 from lego.tasks.swebench_patch import Touched, directives, touched
 from lego.tasks.swebench_rows import Row, Text
-from lego.tasks.task import DEFAULT_PROTECTED, Canary, DemoStep, Environment, File, Grading, Task, Tree
+from lego.tasks.task import DEFAULT_PROTECTED, Canary, DemoStep, Environment, File, Grading, Task, Tree, exact
 
 _TIMEOUT = 1800.0
 """Seconds of a verification, as the published harness has it."""
@@ -135,7 +135,7 @@ def make(row: Row, options: Options, pinned: recipes.Recipe | None, excluded: Ma
         tests=_tests(row, recipe),
         solution=solution,
         verifier_timeout=_TIMEOUT,
-        protected=_protected(tests, gold, row.hidden),
+        protected=_protected(tests, gold, {*row.hidden, *grading.test_files}),
         demonstration=_demonstration(row, reverse),
         metadata={"repo": row.repo, "version": row.version, "packages": recipe.packages},
         where=where,
@@ -258,16 +258,12 @@ def _tests(row: Row, recipe: _Recipe) -> Tree:
     return tests | {f"app/{path}": file for path, file in row.hidden.items()}
 
 
-def _protected(tests: Touched, gold: Touched, hidden: Tree) -> tuple[str, ...]:
-    """The usual places and the hidden tests' own, less what the solution itself has to change."""
-    patterns = (*DEFAULT_PROTECTED, *map(_pattern, sorted({*tests.all, *hidden})))
+def _protected(tests: Touched, gold: Touched, run: set[str]) -> tuple[str, ...]:
+    """The usual places, the hidden tests' own and the files that are `run`, less what the solution has to change."""
+    patterns = (*DEFAULT_PROTECTED, *map(exact, sorted({*tests.all, *run})))
     spec = GitIgnoreSpec.from_lines(patterns)
     needed = sorted(path for path in gold.all - tests.all if spec.match_file(path))
-    return (*patterns, *(f"!{_pattern(path)}" for path in needed))
-
-
-def _pattern(path: str) -> str:
-    return "/" + re.sub(r"([\\*?\[ ])", r"\\\1", path)
+    return (*patterns, *(f"!{exact(path)}" for path in needed))
 
 
 def _demonstration(row: Row, reverse: str) -> tuple[DemoStep, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
@@ -34,6 +35,8 @@ DEFAULT_PROTECTED = (
     "conftest.py",
     "pytest.ini",
     ".pytest.ini",
+    "pytest.toml",
+    ".pytest.toml",
     "setup.cfg",
     "tox.ini",
     "noxfile.py",
@@ -167,6 +170,16 @@ class Grading:
     @property
     def named(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.fail_to_pass, *self.pass_to_pass)))
+
+    @property
+    def test_files(self) -> tuple[str, ...]:
+        """The files in which pytest's named tests stand, relative to the project."""
+        return tuple(dict.fromkeys(name.partition("::")[0] for name in self.named if "::" in name))
+
+
+def exact(path: str) -> str:
+    """The gitwildmatch pattern that means one path below a root."""
+    return "/" + re.sub(r"([\\*?\[ ])", r"\\\1", path)
 
 
 @dataclass(frozen=True)

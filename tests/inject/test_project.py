@@ -134,6 +134,13 @@ def test_whatever_a_projects_settings_hold_its_layout_is_read(value):
     assert layout.read(Project("a", "1", tree, "", "")).tests == ("test_a.py",)
 
 
+def test_settings_are_read_from_where_pytest_looks_first():
+    files = {"pytest.toml": b"[pytest]\npython_files = ['check_*.py']\n", "pytest.ini": b"[pytest]\nmarkers = a\n"}
+    tree = {name: File(data) for name, data in files.items()} | {"check_x.py": File(b"def test(): pass\n")}
+    found = layout.read(Project("pkg", "1", tree, "", ""))
+    assert found.tests == ("check_x.py",) and "python_files = check_*.py" in found.settings
+
+
 def test_layout():
     tree = {
         name: File(b"")

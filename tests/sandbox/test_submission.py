@@ -207,3 +207,29 @@ async def test_applied_to_a_fresh_box_it_gives_the_same_files(podman: Podman, bu
         second = await fresh.run(["sh", "-c", listing])
     assert not submission.dropped
     assert second.stdout == first.stdout and b"new" in first.stdout
+
+
+@pytest.mark.podman
+async def test_all_of_the_file_system_is_submitted_less_what_the_verifier_runs_on(podman: Podman, busybox: str) -> None:
+    """A task without a working directory: its root is /."""
+    line = (
+        "mkdir -p /data /usr/local/bin /opt/x; echo 1 > /data/out; echo evil > /bin/sh2; "
+        "cp /bin/sh2 /usr/local/bin/python3; echo 1 > /etc/profile; echo 1 > /opt/x/y; echo 1 > /out.txt"
+    )
+    async with open_box(podman, BoxSpec(busybox, SMALL)) as box:
+        await box.run(["sh", "-c", line])
+        everything = await collect(box, ["/"])
+        named = await collect(box, ["/", "/opt/x"])
+    files = {entry.path for entry in everything.entries if entry.kind == "file"}
+    assert {"/data/out", "/out.txt"} <= files
+    assert not any(path.startswith(("/bin/", "/usr/", "/etc/", "/opt/")) for path in files)
+    assert "/opt/x/y" in named.paths() and "/etc/profile" not in named.paths()
+
+
+@pytest.mark.podman
+async def test_settings_of_the_test_runner_stay_behind(podman: Podman, busybox: str) -> None:
+    submission = await submit(podman, busybox, "touch pytest.toml .pytest.toml pytest.ini a.toml")
+    assert submission.paths() == {"/app/a.toml"}
+    assert {path for path, how in _dropped(submission).items() if how == ("protected", "added")} == {
+        "/app/pytest.toml", "/app/.pytest.toml", "/app/pytest.ini",
+    }  # fmt: skip

@@ -404,6 +404,15 @@ def test_what_protects_is_a_pattern(folder, pattern):
     assert repr(pattern) in str(raised.value)
 
 
+def test_the_files_of_named_tests_are_protected_whatever_a_task_says_of_the_rest(folder):
+    add(folder, "[metadata.lego]\ngrader = 'pytest-ids'\n")
+    (folder / "tests/names.json").write_text('{"fail_to_pass": ["pkg/test_x.py::test_a", "check.py::T::test_b"]}')
+    assert load(folder).protected == (*DEFAULT_PROTECTED, "/pkg/test_x.py", "/check.py")
+    text = (folder / "task.toml").read_text().replace("grader =", "protected = []\ngrader =")
+    (folder / "task.toml").write_text(text)
+    assert load(folder).protected == ("/pkg/test_x.py", "/check.py")
+
+
 def test_variables_come_only_from_what_was_let_through(folder, monkeypatch):
     monkeypatch.setenv("LEGO_TEST_SECRET", "hunter2")
     add(folder, "[environment.env]\nA = 'x-${LEGO_TEST_SECRET:-none}'\n")

@@ -114,6 +114,15 @@ def test_what_the_fix_must_change_is_not_protected() -> None:
     assert all(spec.match_file(path) for path in ("tox.ini", "checks/[x] test_r.py", "a/tests/x.py"))
 
 
+def test_the_files_that_are_run_are_protected_wherever_they_stand() -> None:
+    """Rows without a test patch: what their tests were is in the agent's own container."""
+    names = ["pkg/test_x.py::test_a", "testing/check.py::T::test_b[a b]", "test_root.py::test_c"]
+    more = {"test_patch": "", "FAIL_TO_PASS": names[:1], "PASS_TO_PASS": names[1:], "install_config": SPEC}
+    spec = GitIgnoreSpec.from_lines(made(ROW | more).protected)
+    assert all(spec.match_file(name.partition("::")[0]) for name in names)
+    assert not any(spec.match_file(path) for path in ("pkg/x.py", "r.py", "a/test_root.py"))
+
+
 def test_a_spec_of_the_row_s_own_makes_the_image() -> None:
     text = text_of(made(ROW | {"install_config": SPEC}))
     assert text.startswith("FROM debian:bookworm\n") and "pytest 'attrs<24' tomli==2.0.1" in text
