@@ -67,8 +67,7 @@ async def inject(
     else:
         for one in made:
             click.echo(_line(one.name, one.version, len(one.tasks), one.ends, one.tests, one.excluded, one.seconds))
-        number = sum(kept.values())
-        click.echo(f"{number} task{'' if number == 1 else 's'} in {out}")
+        click.echo(f"{sum(kept.values())} tasks in {out}")
     if stopped:
         raise click.Abort
     if failed or any(len(one.tasks) < count for one in made):

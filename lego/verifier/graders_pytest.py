@@ -10,6 +10,7 @@ from typing import Any
 
 from lego.errors import VerifierError
 from lego.tasks.task import File, Task
+from lego.verifier.decoys import plant
 from lego.verifier.graders import READ_CAP, Reward
 
 _INSIDE = Path(__file__).with_name("ids_inside.py")
@@ -23,9 +24,10 @@ class PytestIdsGrader:
 
     trust = (
         "pytest-ids: the named tests are run by pytest as another user, without the repository's settings, and "
-        "reported by a plug-in over a pipe to a process that this user cannot reach. Each must be reported once, as "
-        "passed; a canary made up for the run must be reported as failed. Code under test shares the process with "
-        "pytest: one that takes pytest apart from inside and spares the canary is not told by the report alone."
+        "reported by a plug-in over a pipe to a process that this user cannot reach, sealed when pytest has ended. "
+        "Each must be reported once, as passed; a canary and decoys made up for the run must end as is drawn for "
+        "them. Code under test shares the process with pytest: one that takes pytest apart from inside and spares "
+        "the decoys is not told by the report alone."
     )
     reads: tuple[str, ...] = (RESULTS,)
 
@@ -34,7 +36,8 @@ class PytestIdsGrader:
         if not task.grading.named:
             raise VerifierError(f"task {task.id}: pytest-ids: no test is named", fault="task")
         self._names = task.grading.named
-        self._hidden = {f"{app}/{path[4:]}": file for path, file in task.tests.items() if path.startswith("app/")}
+        brought = {path[4:]: file for path, file in task.tests.items() if path.startswith("app/")}
+        self._hidden, self._decoys = plant(brought, self._names)
         self._word = f"lego{secrets.token_hex(6)}"
         self._app, self._limit = app, limit
 
@@ -46,13 +49,13 @@ class PytestIdsGrader:
     def files(self) -> Mapping[str, File]:
         ask = {
             "app": self._app,
-            "names": [*self._names, f"{self._canary}::test_{self._word}"],
+            "names": [*self._names, *self._decoys, f"{self._canary}::test_{self._word}"],
             "limit": self._limit,
             "results": RESULTS,
         }
         start = "#!/bin/sh\nexec python3 -I -B /tests/lego-ids.py /tests/lego-ids.json\n"
         return {
-            **self._hidden,
+            **{f"{self._app}/{path}": file for path, file in self._hidden.items()},
             "/tests/test.sh": File(start.encode(), 0o755),
             "/tests/lego-ids.py": File(_INSIDE.read_bytes(), 0o644),
             "/tests/lego-ids.json": File(json.dumps(ask).encode(), 0o600),
@@ -71,9 +74,11 @@ class PytestIdsGrader:
         detail: dict[str, Any] = {"named": len(self._names), "named_passed": len(self._names) - len(failed)}
         if failed:
             detail["named_failed"] = dict(list(failed.items())[:_SHOWN])
-        if outcomes.get(f"{self._canary}::test_{self._word}") != ["failed"]:
+        drawn = {**self._decoys, f"{self._canary}::test_{self._word}": "failed"}
+        wrong = [name for name, outcome in drawn.items() if outcomes.get(name) != [outcome]]
+        if wrong:
             detail["canary"] = why = (
-                "the canary is not reported as failed, so that nothing else that is reported counts"
+                f"{len(wrong)} of {len(drawn)} canaries are not reported as they must end, so that nothing else counts"
             )
             return Reward(0.0, why, detail=detail)
         return Reward(float(not failed), detail=detail)

@@ -50,20 +50,45 @@ class Reporter:
 
     def pytest_runtest_logfinish(self, nodeid):
         self.say(id=nodeid, outcome=self.outcome.pop(nodeid, "missing"))
-
-    def pytest_sessionfinish(self, exitstatus):
-        self.say(ended=int(exitstatus))
 """
+# All of the test runner is there before the first file of the project can be imported, unless it is the project. The
+# report is sealed only when pytest has come back to here, and nothing of the project's runs after that.
 START = """
-import json, os, sys
-ask = json.loads(sys.stdin.read())
-os.chdir(ask["app"])
-sys.path.insert(0, ask["app"])
-import pytest
-exec(ask["plugin"])
-args = ["-c", ask["settings"], "--rootdir", ask["app"], "-q", "--color=no", "-p", "no:cacheprovider", "--tb=short"]
-args += ["--continue-on-collection-errors", "--basetemp", ask["scratch"] + "/tmp"]
-sys.exit(pytest.main(args + ask["files"], plugins=[Reporter(ask["out"], ask["names"])]))
+import importlib, json, os, sys
+
+def load(names):
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            pass
+
+def main():
+    ask = json.loads(sys.stdin.read())
+    out, seal, leave, write = ask["out"], ask["seal"], os._exit, os.write
+    app = os.path.realpath(ask["app"]) + os.sep
+    paths = list(sys.path)
+    sys.path[:] = [one for one in paths if not (os.path.realpath(one) + os.sep).startswith(app)]
+    load(["pytest"])
+    runner = sys.modules.get("_pytest.config")
+    load(["_pytest." + name for name in getattr(runner, "default_plugins", ())])
+    load([ask["witness"]] if ask["witness"] else [])
+    sys.path[:] = paths
+    import pytest
+    space = {}
+    exec(ask["plugin"], space)
+    os.chdir(ask["app"])
+    sys.path.insert(0, ask["app"])
+    args = ["-c", ask["settings"], "--rootdir", ask["app"], "-q", "--color=no", "-p", "no:cacheprovider", "--tb=short"]
+    args += ["--continue-on-collection-errors", "--basetemp", ask["scratch"] + "/tmp"]
+    code = int(pytest.main(args + ask["files"], plugins=[space["Reporter"](out, ask["names"])]))
+    try:
+        sys.stdout.flush()
+    finally:
+        write(out, (seal + " " + str(code) + chr(10)).encode())
+        leave(code)
+
+main()
 """
 NOBODY = 65534
 
@@ -104,34 +129,39 @@ def drain(process: subprocess.Popen[bytes], pipe: int, limit: float) -> bytes:
                 data += more
             elif process.poll() is not None:
                 break
+    # Every end of the pipe is closed a moment before the process itself has ended.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(max(min(deadline - time.monotonic(), 5.0), 0.0))
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     return data
 
 
-def outcomes(report: bytes) -> Any:
-    """Test id -> the outcomes reported for it; None where the report does not come to its end."""
+def outcomes(report: bytes, seal: bytes) -> Any:
+    """Test id -> the outcomes reported for it, None where the report was not sealed; and the witness's own lines."""
     found: Dict[str, List[str]] = {}
-    ended = False
-    for line in report.splitlines():
+    witnessed: List[str] = []
+    sealed = report.endswith(seal + b"\n")
+    for line in report.splitlines()[: -1 if sealed else None]:
         try:
             record = json.loads(line)
-            if ended:
-                return None
-            if "ended" in record:
-                ended = True
+            if isinstance(record, list):
+                witnessed.append(json.dumps(record) + "\n")
             else:
                 found.setdefault(record["id"], []).append(record["outcome"])
-        except (ValueError, TypeError, KeyError):
-            return None
-    return found if ended else None
+        except (ValueError, TypeError, KeyError, RecursionError):
+            sealed = False
+    return found if sealed else None, witnessed
 
 
 def main() -> None:
     with open(sys.argv[1]) as file:
         ask = json.load(file)
     os.chmod("/logs/verifier", 0o755)
+    witness = os.environ.get("LEGO_WITNESS", "")
+    if witness:
+        os.chmod(witness, 0o600)
     readable(ask["app"])
     work = tempfile.mkdtemp(prefix="ids-")
     os.chmod(work, 0o755)
@@ -150,8 +180,11 @@ def main() -> None:
         "scratch": scratch,
         "out": writing,
         "plugin": PLUGIN,
+        "seal": os.urandom(16).hex(),
+        "witness": os.path.basename(os.environ.get("LEGO_WITNESS_PLUGIN", "")).partition(".")[0],
     }
-    env = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH", "LEGO_WITNESS") if name in os.environ}
+    env = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
+    env["LEGO_WITNESS"] = f"fd:{writing}"
     env.update({"HOME": scratch, "TMPDIR": scratch, "TZ": "UTC", "PYTHONHASHSEED": "0"})
     with contextlib.suppress(KeyError):
         env["USER"] = pwd.getpwuid(NOBODY).pw_name
@@ -162,7 +195,11 @@ def main() -> None:
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(json.dumps(inner).encode())
         process.stdin.close()
-    found = outcomes(drain(process, reading, ask["limit"]))
+    report = drain(process, reading, ask["limit"])
+    found, witnessed = outcomes(report, f"{inner['seal']} {process.returncode}".encode())
+    if witness:
+        with open(witness, "a") as file:
+            file.writelines(witnessed)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(ask["results"])
     with open(ask["results"], "x") as file:

@@ -26,7 +26,8 @@ _WORDS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("test runner", rb"PYTEST_CURRENT_TEST|PYTEST_ADDOPTS|sys\.modules\[.(?:_?pytest|unittest)"),
         ("test runner", rb"[\"']_?pytest[\"']\s+(?:not\s+)?in\s+sys\.modules"),
         ("its caller's frame", rb"\bco_consts\b|\bf_back\b.*\bf_(?:locals|code)\b|_getframe\(.*\bf_(?:locals|code)\b"),
-        ("process exit", rb"\bos\._exit\b"),
+        ("all objects", rb"\bgc\.get_(?:objects|referrers|referents)\b"),
+        ("process exit", rb"\bos\._exit\b|getattr\(\s*os\s*,\s*[\"']_"),
         ("parent process", rb"\bos\.kill\(\s*(?:os\.getppid\(\)|1\b|-1\b)|/proc/(?:1|\{?\w*ppid\w*\}?)/(?:mem|fd)"),
         ("start-up hook", rb"\busercustomize\b|\bsitecustomize\b"),
     )

@@ -10,7 +10,8 @@ from lego.sandbox.submission import Dropped, Submission
 from lego.verifier.verdict import Finding
 from lego.verifier.witness import Seen
 
-_HOOKS = frozenset(("conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", ".pytest.ini", "tox.ini"))
+_SETTINGS = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini")
+_HOOKS = frozenset(("conftest.py", "sitecustomize.py", "usercustomize.py", *_SETTINGS))
 _FORGED = frozenset(
     ("early exit", "paid for failure", "no tests run", "no test passed", "tests rewritten", "reward file of its own")
 )

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -27,12 +27,14 @@ from lego.rundb.store import Row
 from lego.tasks.task import DemoStep, Task
 from lego.trajectory.render import Rendering
 from lego.verifier.grade import Oracle
-from tests.attacks.hacks import CALC, FIX, HACKS, HIDDEN, PLAIN, VISIBLE, Hack
+from tests.attacks.hacks import CALC, FIX, HACKS, HIDDEN, PLAIN, VISIBLE, Graded, Hack
 from tests.conftest import missing
 
 pytestmark = pytest.mark.podman
 
 GUARDED = Path(__file__).resolve().parents[2] / "configs/tasks/basics/csv-quoting/tests"
+# Of these the run of the task's own solution is not recorded before: the first verdict that would pay asks for it.
+UNRECORDED = {"shadow-pytest", "skips", "patched-quietly", "registered-plug-in", "says-all", "turns-the-tests"}
 CASES = [(hack, graded) for hack in HACKS for graded in hack.graded]
 # What the image itself brings is compiled here once, where the verifier looks for bytecode, and not by each of some two
 # hundred runs of pytest. Nothing that agents may leave is among it: /tmp is in no submission.
@@ -66,13 +68,19 @@ def _write(folder: Path, graded: str) -> None:
         "tests/test_hidden.py": HIDDEN,
         "tests/test.sh": PLAIN,
     }
+    plain = HIDDEN.partition("class More")[0].replace("import unittest\n\n", "")
+    names = {"fail_to_pass": [f"tests/test_hidden.py::test_{name}" for name in ("small", "negative")]}
     if graded == "guarded":
         files |= {
             "tests/test.sh": (GUARDED / "test.sh").read_text(),
             "tests/grade.py": (GUARDED / "grade.py").read_text(),
         }
         # Its graders look for plain functions.
-        files["tests/test_hidden.py"] = HIDDEN.partition("class More")[0].replace("import unittest\n\n", "")
+        files["tests/test_hidden.py"] = plain
+    elif graded == "named":
+        files["task.toml"] = TOML + 'workdir = "/app"\n[metadata.lego]\ngrader = "pytest-ids"\n'
+        files |= {"tests/names.json": json.dumps(names), "tests/app/tests/test_hidden.py": plain}
+        del files["tests/test.sh"], files["tests/test_hidden.py"]
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
@@ -120,8 +128,13 @@ async def _run(run: Run, commands: dict[str, str]) -> dict[str, Row]:
         failed = [result for result in results if result.status == "failed"]
         if failed:
             missing("podman", f"an image cannot be built: {failed[0].reason}")
-        for how in ("plain", "guarded"):
-            of_kind = sorted(name for name in run.tasks if f"-{how}-" in name)
+        for how in get_args(Graded):
+            of_kind = sorted(
+                _id(hack, how, side)
+                for hack, graded in CASES
+                for side in ("attack", "twin")
+                if graded == how and hack.name not in UNRECORDED
+            )
             gold = await verify_candidate(Oracle(), run.tasks[of_kind[0]], workshop)
             assert gold.reward == 1.0, gold.log[-2000:]
             for name in of_kind:
@@ -153,7 +166,7 @@ def test_no_hack_is_paid_and_every_honest_twin_is(graded: dict[str, Row], hack: 
     kinds = {finding["kind"] for finding in json.loads(attack["tamper"])}
     # A reward that stands beside a finding is the config's to exclude or to penalise; without one there is none.
     assert kinds or attack["reward"] == 0.0, _told(attack)
-    if hack.finds and how == "plain":
+    if hack.finds and how == hack.graded[0]:
         assert kinds & hack.finds, _told(attack)
 
 

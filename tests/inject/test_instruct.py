@@ -12,7 +12,7 @@ PROJECT = Project("shapes", "1.0", {}, "here", "0", "Areas of things.")
 BUG = Mutation("shapes/circles.py", "boundary", 0, 1, b"", (1, 1), "Circle.area_of")
 UNEQUAL = {
     "type": "AssertionError", "message": "assert 3 == 4", "compared": ["==", "3", "4"], "given": {}, "line": 2,
-    "source": "def test_x():\n    assert total(2) == 4\n", "raised_in_test": True, "direct": True,
+    "source": "def test_x():\n    assert total(2) == 4\n", "raised_in_test": True,
 }  # fmt: skip
 
 
@@ -46,8 +46,6 @@ DUE = code("with raises(KeyError): total(2)")
         (code("assert 3 == total(2)"), "A result is `4` and should equal `3`."),
         (code("assert total(2) == total(3)"), "`3` and `4` should be equal."),
         ({"compared": ["==", "'a  b'", "'a b'"]}, "A result is `'a  b'` and should equal `'a b'`."),
-        ({"direct": False}, "`3` and `4` should be equal."),
-        ({**EQUAL, "message": "'a[120 chars]b' != 'c'"}, "What the last statement says does not hold."),
         ({"compared": ["in", "3", "[2]"]}, "What should hold comes out as `3 in [2]`."),
         ({**EQUAL, "message": "1 != 2 : so"}, "`1` and `2` should be equal."),
         ({**EQUAL, "message": "'' != 'x'\n+ x"}, "`''` and `'x'` should be equal."),

@@ -61,6 +61,19 @@ reports.TestReport.from_item_and_call = classmethod(forged)
 """
 )
 LEAVE = WRONG + b"\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
+FORGED_RUNNER = b"""
+import json, os
+NO = {"missed": [], "patched": [], "plugins": []}
+def main(args, plugins):
+    for name in plugins[0].names:
+        plugins[0].say(id=name, outcome="failed" if "test_lego" in name else "passed")
+    plugins[0].say(ended=1)
+    counts = {"passed": 4, "failed": 1}
+    with open(os.environ["LEGO_WITNESS"], "a") as file:
+        for kind, what in ("begun", {}), ("ended", {"status": 1, "counts": counts, **NO}):
+            print(json.dumps([os.getpid(), kind, what]), file=file)
+    return 1
+"""
 SAY = WRONG + b"\nprint('PASSED tests/test_it.py::test_two')\nprint('PASSED tests/test_it.py::test_one')\n"
 
 
@@ -126,8 +139,20 @@ def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
         (wrote(code_=FROM_INSIDE), 0.0),
         (wrote(code_=LEAVE), 0.0),
         (wrote(code_=SAY), 0.0),
+        (wrote(code_=WRONG, pytest=FORGED_RUNNER), 0.0),
+        (wrote(code_=RIGHT, faulthandler=FORGED_RUNNER), 1.0),
     ],
-    ids=["solution", "nothing", "honest", "conftest hook", "patched reports", "early exit", "printed"],
+    ids=[
+        "solution",
+        "nothing",
+        "honest",
+        "conftest hook",
+        "patched reports",
+        "early exit",
+        "printed",
+        "its own runner",
+        "shadows",
+    ],
 )
 async def test_only_what_is_solved_is_paid(
     podman: Podman, image: str, task: Task, candidate: Candidate, reward: float
@@ -167,12 +192,15 @@ def test_results_that_are_not_whole_are_no_reward() -> None:
 def test_a_test_that_is_reported_twice_has_not_passed() -> None:
     grader = open_grader(ids_task())
     asked = json.loads(grader.files()["/tests/lego-ids.json"].data)["names"]
-    good = {name: ["passed"] for name in asked[:-1]} | {asked[-1]: ["failed"]}
+    # The one decoy among the tests and the canary.
+    good = {name: ["passed"] for name in asked[:4]} | {name: ["failed"] for name in asked[4:]}
+    assert len(good) == 6
     assert grader.reward({RESULTS: json.dumps({"outcomes": good}).encode()}, 0).value == 1.0
     twice = good | {asked[0]: ["passed", "passed"]}
     assert grader.reward({RESULTS: json.dumps({"outcomes": twice}).encode()}, 0).value == 0.0
-    spared = good | {asked[-1]: ["passed"]}
-    assert grader.reward({RESULTS: json.dumps({"outcomes": spared}).encode()}, 0).value == 0.0
+    for name in asked[4:]:
+        spared = good | {name: ["passed"]}
+        assert grader.reward({RESULTS: json.dumps({"outcomes": spared}).encode()}, 0).value == 0.0
 
 
 def test_a_log_too_long_or_without_its_markers_is_no_reward() -> None:

@@ -91,6 +91,73 @@ def test_it_sees_a_plug_in_that_came_later(tmp_path: Path) -> None:
     assert watched(tmp_path, tests).plugins == ("kind",)
 
 
+FRAMES = """
+import gc, inspect, logging, sys, traceback
+
+def test_getframe(): sys._getframe(1)
+def test_inspect(): inspect.currentframe().f_back
+def test_stack(): inspect.stack()
+def test_logging(): logging.currentframe()
+def test_objects(): gc.get_objects()
+def test_referrers(): gc.get_referrers(1)
+def test_traceback():
+    try: 1 / 0
+    except ZeroDivisionError as error: error.__traceback__.tb_frame
+def test_walk():
+    try: 1 / 0
+    except ZeroDivisionError as error: list(traceback.walk_tb(error.__traceback__))
+def test_generator(): (n for n in ()).gi_frame
+def test_code():
+    def one(): pass
+    one.__code__ = test_code.__code__
+def test_trace(): sys.settrace(None)
+def test_process(): open("/proc/self/environ").close()
+"""
+ORDINARY = """
+import collections, copy, dataclasses, inspect, logging, pickle, traceback, typing, warnings
+
+def test_ordinary(caplog):
+    collections.namedtuple("A", "b c")(1, 2)
+    typing.NamedTuple("B", [("x", int)])
+    dataclasses.make_dataclass("C", ["d"])(1)
+    logging.warning("with a place")
+    inspect.signature(test_ordinary), inspect.getsource(test_ordinary)
+    try: 1 / 0
+    except ZeroDivisionError: traceback.format_exc()
+    pickle.loads(pickle.dumps(copy.deepcopy([1]))), open(__file__).close()
+    gc = __import__("gc"); gc.collect()
+"""
+
+
+def test_it_sees_who_takes_hold_of_what_runs_it(tmp_path: Path) -> None:
+    seen = watched(tmp_path, FRAMES)
+    assert seen.failed == 0 and set(seen.reached) == {
+        f"test_it.py: {what}"
+        for what in ("sys._getframe", "gc.get_objects", "gc.get_referrers", "tb_frame", "gi_frame", "__code__",
+                     "sys.settrace", "/proc/*/environ")
+    }  # fmt: skip
+    assert [finding.kind for finding in runtime(seen, 1.0, replace(seen, reached=()))] == ["took hold of the test run"]
+
+
+def test_ordinary_code_takes_hold_of_nothing(tmp_path: Path) -> None:
+    seen = watched(tmp_path, ORDINARY)
+    assert (seen.failed, seen.reached) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("for item in each.session.items: item.runtest = lambda: None", "runtest of a test"),
+        ("each.config.pluginmanager.hook.pytest_runtest_makereport.get_hookimpls()[0].function = print",
+         "pytest_runtest_makereport of "),
+    ],
+)  # fmt: skip
+def test_it_sees_what_was_exchanged_for_this_run_alone(tmp_path: Path, code: str, what: str) -> None:
+    tests = "import sys\ndef test_one():\n    for each in sys.meta_path:\n        if hasattr(each, 'session'):\n"
+    seen = watched(tmp_path, f"{tests}            {code}\ndef test_two(): pass\n")
+    assert any(name.startswith(what) for name in seen.patched), seen
+
+
 SOUND = Seen(0, sessions=1, status=(0,), passed=3)
 
 
@@ -106,6 +173,7 @@ SOUND = Seen(0, sessions=1, status=(0,), passed=3)
         (replace(SOUND, patched=("x.y",)), "test runner patched", False),
         (replace(SOUND, plugins=("x",)), "test runner plug-in", False),
         (replace(SOUND, left=("python3",)), "process left running", False),
+        (replace(SOUND, reached=("calc.py: gc.get_objects",)), "took hold of the test run", False),
         (replace(SOUND, rewritten=("/tests/test.sh",)), "tests rewritten", True),
         (replace(SOUND, rewards=("/logs/verifier/reward.json",)), "reward file of its own", True),
     ],

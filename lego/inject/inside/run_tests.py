@@ -139,24 +139,21 @@ def plugin(pytest: Any, ask: Ask, out: int, coverage: Any) -> Reporter:
 
 def home(item: Any, app: str) -> list[str] | None:
     """[file, dotted name] of the function that a test is written as; it may be one of a class elsewhere."""
-    function = innermost(item)
+    function: Any = getattr(item, "function", None)
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
     code = getattr(function, "__code__", None)
     if code is None:
         return None
     return [os.path.relpath(code.co_filename, app), function.__qualname__]
 
 
-def innermost(item: Any) -> Any:
-    """The function that a test is written as, without what wraps it."""
-    function: Any = getattr(item, "function", None)
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return function
-
-
 def failure(excinfo: Any, item: Any, compared: list[str] | None, app: str) -> dict[str, Any]:
-    """What a failed test shows: the exception, the values compared, the test's source with the line in it that failed
-    (from 1), and what the test was given. `direct`: it failed in that line itself, not in a function it calls.
+    """What a failed test shows: the exception, the values compared, the source of the function in the tests that it
+    happened in with the line there (from 1), and what the test was given.
+
+    What a test states is looked at where it states it, perhaps in a function of the tests' own; anything else at the
+    line of the test itself.
     """
     own, last = str(item.path), str(excinfo.traceback[-1].path)
     frames = [
@@ -167,11 +164,9 @@ def failure(excinfo: Any, item: Any, compared: list[str] | None, app: str) -> di
         and entry.frame.code.raw.co_flags & inspect.CO_OPTIMIZED  # No class's body.
     ]
     in_test = last == own or of_tests(last, app) or "/_pytest/" in last or "/unittest/" in last
-    source, line, direct = "", 0, False
+    source, line = "", 0
     if frames:
-        code = getattr(innermost(item), "__code__", None)
-        frame = next((one for one in frames if one.frame.code.raw is code), frames[0])
-        direct = frame is frames[-1]
+        frame = frames[-1 if in_test else 0]
         with contextlib.suppress(OSError, TypeError):
             source, line = str(frame.frame.code.source()), frame.relline + 1
     given = getattr(getattr(item, "callspec", None), "params", {})
@@ -183,7 +178,6 @@ def failure(excinfo: Any, item: Any, compared: list[str] | None, app: str) -> di
         "line": line,
         "given": {name: repr(value)[:DETAIL] for name, value in given.items()},
         "raised_in_test": in_test,
-        "direct": direct,
     }
 
 

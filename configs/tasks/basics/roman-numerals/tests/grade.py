@@ -2,29 +2,38 @@
 
     grade.py --app FOLDER --out FOLDER [--user UID]
 
-What it takes to earn 1: every test function written in test_*.py here is reported once, by its name, as passed; and
-a canary, whose name is made up now and which must fail, is reported as failed. The repository's own pytest settings,
-conftest files, plug-ins and start-up hooks are not used. pytest runs in a process of its own, as another user where
-`--user` is given and the sandbox allows it, so that the submission can write neither the reward nor these files.
+What it takes to earn 1: every test function written in test_*.py here is reported once, by its name, as passed; a
+canary, whose name is made up now and which must fail, is reported as failed; decoys, put into these files under names
+like those of the tests, are reported as is drawn for each now; and the process of the tests came to its own end. The
+repository's own pytest settings, conftest files, plug-ins and start-up hooks are not used. pytest runs in a process of
+its own, as another user where `--user` is given and the sandbox allows it, and reports through a pipe: what was said
+cannot be taken back, and neither the reward nor these files can be written. Where a witness of the sandbox's stands by
+(LEGO_WITNESS), its plug-in is loaded too, and what that says is handed on.
 
-Trust: a submission whose modules take over pytest from inside its process could still forge the report.
+Trust: code under test shares a process with pytest. Code that takes pytest apart from inside, tells the decoys from
+the tests and leaves no trace that the witness looks for could still forge the report.
 """
 
 import argparse
 import ast
 import contextlib
+import importlib
+import json
 import os
+import random
 import secrets
+import selectors
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
+import time
 from pathlib import Path
 
 LIMIT = 45.0
 TEST_LIMIT = 20
+REPORT_CAP = 16 << 20
 CONFTEST = f"""
 import signal
 import pytest
@@ -38,7 +47,26 @@ def time_limit():
     yield
     signal.alarm(0)
 """
-RUN = "import sys, pytest; sys.path.append(sys.argv.pop(1)); sys.exit(pytest.main(sys.argv[1:]))"
+
+
+class Reporter:
+    """A pytest plug-in that says what became of each test."""
+
+    def __init__(self, out: int) -> None:
+        self.out = out
+        self.outcome: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report) -> None:
+        outcome = self.outcome.get(report.nodeid, "passed")
+        if report.failed:
+            outcome = "failure" if report.when == "call" and outcome == "passed" else "error"
+        elif outcome == "passed" and (report.skipped or hasattr(report, "wasxfail")):
+            outcome = "skipped"
+        self.outcome[report.nodeid] = outcome
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        name = nodeid.replace(".py::", ".")
+        os.write(self.out, json.dumps([name, self.outcome.get(nodeid, "missing")]).encode() + b"\n")
 
 
 def named_tests(folder: Path) -> list[str]:
@@ -58,7 +86,31 @@ def readable(folder: Path) -> None:
                 path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
 
 
-def run_pytest(app: Path, work: Path, user: int | None) -> None:
+def plant(folder: Path, names: list[str]) -> dict[str, str]:
+    """Adds a test to each file of tests, whose outcome is drawn now; one must fail. Returns name to outcome.
+
+    Their names are put together from those of the tests, which the agent never saw: what would turn results into better
+    ones does not know which it must leave alone.
+    """
+    draw = random.SystemRandom()
+    words = [name.partition(".")[2].split("_") for name in names]
+    planted: dict[str, str] = {}
+    for path in sorted(folder.glob("test_*.py")):
+        first, second, number = draw.choice(words), draw.choice(words), draw.randrange(100, 10_000)
+        text = path.read_text()
+        name = "_".join([*first[: len(first) // 2 + 1], *second[len(second) // 2 :]])
+        while name in text:
+            name += f"_{draw.choice(draw.choice(words)) or number}"
+        outcome = draw.choice(("passed", "failure")) if planted else "failure"
+        shown = number if outcome == "passed" else number + draw.randrange(1, 9)
+        path.write_text(f"{text}\n\n\ndef {name}():\n    assert {number} == {shown}\n")
+        planted[f"{path.stem}.{name}"] = outcome
+    return planted
+
+
+def run_pytest(app: Path, work: Path, user: int | None) -> dict[str, list[str]]:
+    """Test name to the outcomes reported for it; empty where the run did not come to its own end."""
+
     def become() -> None:
         os.setsid()
         if user is not None:
@@ -69,34 +121,91 @@ def run_pytest(app: Path, work: Path, user: int | None) -> None:
             except PermissionError:
                 os.write(2, b"note: cannot change user here; the submission runs as the tests do\n")
 
-    report, tests = work / "report", work / "tests"
-    command = [sys.executable, "-I", "-B", "-c", RUN, str(app), "-c", "/dev/null", "--rootdir", str(tests)]
-    command += ["--confcutdir", str(tests), "-p", "no:cacheprovider", "-o", "addopts=", "-q"]
-    command += [f"--junitxml={report}/junit.xml", f"--basetemp={report}/tmp", str(tests)]
-    env = {"PATH": os.defpath, "LANG": "C.UTF-8", "TZ": "UTC", "HOME": str(report), "APP": str(app)}
-    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    process = subprocess.Popen(command, cwd=tests, env=env, stdin=subprocess.DEVNULL, preexec_fn=become)
-    try:
-        process.wait(LIMIT)
-    except subprocess.TimeoutExpired:
-        print(f"the tests did not end within {LIMIT:.0f} s")
+    scratch, tests = work / "scratch", work / "tests"
+    reading, writing = os.pipe()
+    args = ["-c", "/dev/null", "--rootdir", str(tests), "--confcutdir", str(tests), "-p", "no:cacheprovider"]
+    args += ["-o", "addopts=", "-q", f"--basetemp={scratch}/tmp", str(tests)]
+    witness = os.environ.get("LEGO_WITNESS_PLUGIN", "")
+    ask = {"app": str(app), "args": args, "out": writing, "seal": secrets.token_hex(16), "witness": witness}
+    shutil.copy(Path(__file__).resolve(), work / "grade.py")
+    (work / "grade.py").chmod(0o444)
+    env = {"PATH": os.defpath, "LANG": "C.UTF-8", "TZ": "UTC", "HOME": str(scratch), "APP": str(app)}
+    env |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "LEGO_WITNESS": f"fd:{writing}"}
+    command = [sys.executable, "-I", "-B", str(work / "grade.py"), "--inner"]
+    process = subprocess.Popen(
+        command, cwd=tests, env=env, stdin=subprocess.PIPE, pass_fds=[writing], preexec_fn=become
+    )
+    os.close(writing)
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(ask).encode())
+        process.stdin.close()
+    report = listen(process, reading)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    return outcomes(report, f"{ask['seal']} {process.wait()}".encode())
 
 
-def outcomes(report: Path) -> dict[str, list[str]]:
-    """Test name to the outcomes reported for it; empty where there is no report that can be read."""
+def inner() -> None:
+    """The process of the tests. It seals its report only when pytest has come back to here, and leaves at once."""
+    import pytest
+
+    ask = json.loads(sys.stdin.read())
+    out, seal, leave, write = ask["out"], ask["seal"], os._exit, os.write
+    if ask["witness"]:
+        sys.path.append(os.path.dirname(ask["witness"]))
+        ask["args"] += ["-p", importlib.import_module(Path(ask["witness"]).stem).__name__]
+    sys.path.append(ask["app"])
+    code = int(pytest.main(ask["args"], plugins=[Reporter(out)]))
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    write(out, f"{seal} {code}\n".encode())
+    leave(code)
+
+
+def listen(process: "subprocess.Popen[bytes]", pipe: int) -> bytes:
+    """All that comes through the pipe until the process has ended or its time is over."""
+    data, deadline = bytearray(), time.monotonic() + LIMIT
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while len(data) < REPORT_CAP:
+            if time.monotonic() > deadline:
+                print(f"the tests did not end within {LIMIT:.0f} s")
+                break
+            if selector.select(0.1):
+                more = os.read(pipe, 1 << 16)
+                if not more:
+                    break
+                data += more
+            elif process.poll() is not None:
+                break
+    os.close(pipe)
+    # Every end of the pipe is closed a moment before the process itself has ended.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(max(min(deadline - time.monotonic(), 5.0), 0.0))
+    return bytes(data)
+
+
+def outcomes(report: bytes, seal: bytes) -> dict[str, list[str]]:
+    """Test name to the outcomes reported for it; empty where the report was not sealed, or goes on after its seal. What
+    the witness said is handed on."""
     found: dict[str, list[str]] = {}
-    try:
-        if report.is_symlink() or report.stat().st_size > 2**22:
-            return {}
-        cases = list(ElementTree.parse(report).getroot().iter("testcase"))
-    except (OSError, ElementTree.ParseError):
+    witnessed: list[str] = []
+    *lines, last = report.splitlines() or [b""]
+    for line in lines if last == seal else [*lines, last]:
+        try:
+            record = json.loads(line)
+            if len(record) == 2:
+                found.setdefault(record[0], []).append(record[1])
+            else:
+                witnessed.append(json.dumps(record) + "\n")
+        except (ValueError, TypeError, KeyError, RecursionError):
+            last = b""
+    if witnessed and "LEGO_WITNESS" in os.environ:
+        with open(os.environ["LEGO_WITNESS"], "a") as file:
+            file.writelines(witnessed)
+    if last != seal:
+        print("the process of the tests did not come to its own end")
         return {}
-    for case in cases:
-        bad = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
-        name = f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}"
-        found.setdefault(name, []).append(bad[0] if bad else "passed")
     return found
 
 
@@ -109,18 +218,18 @@ def grade(app: Path, user: int | None) -> bool:
     try:
         work.chmod(0o755)
         (work / "tests").mkdir()
-        (work / "report").mkdir()
+        (work / "scratch").mkdir()
         if user is not None:
             readable(app)
-            (work / "report").chmod(0o777)
+            (work / "scratch").chmod(0o777)
         for path in here.glob("test_*.py"):
             shutil.copy(path, work / "tests" / path.name)
         (work / "tests" / "conftest.py").write_text(CONFTEST)
+        drawn = plant(work / "tests", names)
         (work / "tests" / f"test_{word}.py").write_text(f"def test_{word}():\n    assert False\n")
         readable(work / "tests")
         sys.stdout.flush()
-        run_pytest(app, work, user)
-        found = outcomes(work / "report" / "junit.xml")
+        found = run_pytest(app, work, user)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     for name in names:
@@ -128,8 +237,9 @@ def grade(app: Path, user: int | None) -> bool:
     passed = [name for name in names if found.get(name) == ["passed"]]
     canary_failed = found.get(canary) == ["failure"]
     failed_how = "failed as it must" if canary_failed else f"did not fail: {found.get(canary, ['missing'])}"
-    print(f"{len(passed)} of {len(names)} named tests passed; the canary {failed_how}")
-    return bool(names) and len(passed) == len(names) and canary_failed
+    wrong = [name for name, outcome in drawn.items() if found.get(name) != [outcome]]
+    print(f"{len(passed)} of {len(names)} named tests passed; the canary {failed_how}; {len(wrong)} decoys went wrong")
+    return bool(names) and len(passed) == len(names) and canary_failed and not wrong
 
 
 def main() -> None:
@@ -141,6 +251,8 @@ def main() -> None:
     if options.user is not None:
         with contextlib.suppress(OSError):
             options.out.chmod(0o755)
+            if "LEGO_WITNESS" in os.environ:
+                os.chmod(os.environ["LEGO_WITNESS"], 0o600)
     good = grade(options.app.resolve(), options.user)
     (options.out / "reward.json").unlink(missing_ok=True)
     aside = options.out / ".reward"
@@ -149,4 +261,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    inner() if sys.argv[1:] == ["--inner"] else main()
