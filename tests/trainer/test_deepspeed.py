@@ -132,14 +132,17 @@ def test_five_steps_are_plain_torch_s_and_so_are_five_more(tiny_policy, plain, t
     assert resumed.optimizer.steps == 10
 
 
-@pytest.mark.parametrize(("zero", "processes"), [(2, 2)] + ALL * [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1)])
+@pytest.mark.parametrize(
+    ("zero", "processes"), [(2, 2)] + ALL * [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (3, 1), (3, 2)]
+)
 def test_mini_batches_weight_decay_and_no_clipping_are_plain_torch_s_too(tiny_policy, tmp_path, zero, processes):
     require()
     take_plain_steps(tmp_path, tiny_policy, other(), ("5",))
     policy = run_gang(tmp_path / "gang", tiny_policy, tmp_path / "segments.pt", zero, processes, "none", other)
     worst = furthest(tmp_path / "5", policy)
     print(f"ZeRO {zero}, {processes} processes, two mini-batches, decay, no clipping, 5 steps: {worst:.1e}")
-    assert worst <= 1e-5
+    # ZeRO 3 rounds in another order: six elements of a matrix of 49,152, of next to no gradient, part within ten steps.
+    assert worst <= (1e-4 if zero == 3 else 1e-5)
     same_steps(tmp_path / "5", policy.parent)
 
 
