@@ -62,10 +62,9 @@ async def grade(bench: Bench, candidate: Candidate, gold: Gold = Bench.gold_seen
     """Grade a submission by the task's hidden tests in a fresh container without network.
 
     What a paying run showed is compared with what `gold` says; detail["gold_seen"] is that where they differ.
-    Infrastructure faults
-    come back as outcome `error` with no reward; so does a submission without reward when the control shows that the
-    task is at fault. An Oracle's detail says which paths it `changed` and marks its new `lines`. Raises VerifierError
-    where the task has no solution and Oracle was asked for.
+    Infrastructure faults come back as outcome `error` with no reward; so does a submission without reward when the
+    control shows that the task is at fault. An Oracle's detail says which paths it `changed` and marks its new `lines`.
+    Raises VerifierError where the task has no solution and Oracle was asked for.
     """
     begun = time.monotonic()
     trust = open_grader(bench.task).trust
