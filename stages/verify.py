@@ -82,7 +82,7 @@ async def check_oracle(loaded: Loaded, as_json: bool) -> None:
             print_json([asdict(result) for result in results])
         else:
             for result in results:
-                if not result.good:
+                if not result.good or result.copies:
                     click.echo(result.line())
             good = sum(result.good for result in results)
             click.echo(f"{good} of {len(tasks)} tasks pass with the solution and fail with nothing done, twice")

@@ -221,7 +221,7 @@ class Builder:
         size = await self._size(job.tag)
         if size is None or job.kind != "task":
             return size
-        record = self._record(job)
+        record = inspection.kept(self.podman.paths.store, job.key)
         if record is None:  # it came by `lego images import`: this name is given to proven images alone, but not here
             record = await self._inspect(job.tag)
             self._keep(record, job)
@@ -288,14 +288,8 @@ class Builder:
         except ValueError as error:
             raise ImageError(f"{error}: the image needs sh, find and sha256sum", fault="task") from error
 
-    def _record(self, job: ImageJob) -> inspection.Inspection | None:
-        try:
-            return inspection.Inspection.from_json((self._records / f"{job.key}.json").read_text())
-        except (OSError, ValueError, KeyError):
-            return None
-
     def _keep(self, record: inspection.Inspection, job: ImageJob) -> None:
-        target = self._records / f"{job.key}.json"
+        target = inspection.record_path(self.podman.paths.store, job.key)
         fresh = target.with_suffix(f".{os.getpid()}")
         fresh.write_text(record.to_json())
         fresh.replace(target)

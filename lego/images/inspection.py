@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from lego.tasks.task import Task
 
@@ -73,6 +74,33 @@ def parse(output: str) -> Inspection:
         else:
             found[word] = rest.strip()
     return Inspection(found, tuple(problems))
+
+
+def kept(store: Path, key: str) -> Inspection | None:
+    """What was seen in the image of this key when it was proven; None where that was not written down."""
+    try:
+        return Inspection.from_json(record_path(store, key).read_text())
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def record_path(store: Path, key: str) -> Path:
+    """Where a store keeps what was seen in an image."""
+    return store / "images" / f"{key}.json"
+
+
+def fingerprints(made: Mapping[str, bytes]) -> dict[str, str]:
+    """Path -> sha256 hex of what a solution makes, less what is too short to prove anything."""
+    return {path: hashlib.sha256(data).hexdigest() for path, data in made.items() if len(data) >= _SMALLEST_SECRET}
+
+
+def copies(inspection: Inspection, made: Mapping[str, str]) -> list[str]:
+    """Files of the image that are what the solution makes already (`fingerprints`), in words."""
+    return [
+        f"{inspection.files[digest]} is {path} as the solution makes it"
+        for path, digest in sorted(made.items())
+        if digest in inspection.files
+    ]
 
 
 def leaks(inspection: Inspection, tasks: Iterable[Task]) -> list[str]:

@@ -25,7 +25,8 @@ class BaselineResult:
     """`empty`, `gold`: (outcome, reward) of each repetition; `log`: the end of the first wrong one's log; `why`: the
     reason of the first that gave no reward. `infra`: infrastructure failed, as often as a trial may, so that nothing
     is known of the task. `failing`: named tests that did not pass with the solution -> how they ended, where the
-    grader knows tests."""
+    grader knows tests. `copies`: files of the agent's image that already are what the solution makes, where the task
+    may be solved by finding them."""
 
     task: str
     good: bool
@@ -35,6 +36,7 @@ class BaselineResult:
     failing: dict[str, str] = field(default_factory=dict)
     why: str = ""
     infra: bool = False
+    copies: list[str] = field(default_factory=list)
 
     def line(self) -> str:
         def said(results: list[tuple[str, float | None]]) -> str:
@@ -43,7 +45,8 @@ class BaselineResult:
         if self.infra:
             return f"{self.task}: not checked: {self.why}"
         told = f"{self.task}: nothing done: {said(self.empty)}; solution: {said(self.gold)}"
-        return f"{told} ({self.why})" if self.why else told
+        notes = [*([self.why] if self.why else []), *self.copies]
+        return f"{told} ({'; '.join(notes)})" if notes else told
 
 
 async def check_tasks(
@@ -78,6 +81,7 @@ class _Checks:
         gold: list[tuple[str, float | None]] = []
         log = why = ""
         failing: dict[str, str] = {}
+        copies: list[str] = []
         for _ in range(REPETITIONS):
             for kind, into in (("empty", empty), ("gold", gold)):
                 verdict = await self._patiently(task, "empty" if kind == "empty" else "gold")
@@ -88,10 +92,11 @@ class _Checks:
                 why = why or reason
                 if kind == "gold":
                     failing |= verdict.detail.get("named_failed", {})
+                    copies = self._workshop.copies(task, verdict.detail.get("made", {}))
                 if not log and not _as_it_should(kind, verdict):
                     log = verdict.log[-2000:].decode(errors="replace") or str(verdict.detail)
         good = all(reward is not None and reward < 1 for _, reward in empty) and all(reward == 1 for _, reward in gold)
-        return BaselineResult(task.id, good, empty, gold, log, failing, why)
+        return BaselineResult(task.id, good, empty, gold, log, failing, why, copies=copies)
 
     async def _patiently(self, task: Task, kind: Literal["empty", "gold"]) -> Verdict:
         """A fault of the infrastructure says nothing of a task: as of a trial, another attempt is made."""

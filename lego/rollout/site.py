@@ -13,7 +13,7 @@ from lego.engine.base import Engine
 from lego.engine.open import open_engine
 from lego.errors import ConfigError, ImageError
 from lego.harness.spec import HarnessSpec
-from lego.images import recipes
+from lego.images import inspection, recipes
 from lego.images.build import Builder, ImageEvent, ImageResult
 from lego.images.plan import plan
 from lego.proxy.app import Proxy
@@ -158,6 +158,12 @@ class Workshop:
             if result.status == "failed" and result.fault == "task":
                 self._failed_images[result.tag] = f"{result.reason} (log: {result.log_path})"
         return results
+
+    def copies(self, task: Task, made: Mapping[str, str]) -> list[str]:
+        """Files of the agent's image that are what the solution makes (lego.images.inspection), in words."""
+        key = recipes.task_recipe(task, self.run.config.images).key
+        seen = inspection.kept(self.podman.paths.store, key)
+        return inspection.copies(seen, made) if seen else []
 
     def refuse_unbuilt(self, task: Task) -> None:
         """Raises ImageError (fault task) where the task's image, or its verifier's, could not be built."""

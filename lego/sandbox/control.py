@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,15 @@ def start(podman: Podman, container: str, exit_file: Path, *, again: bool = Fals
             waiting = now and (now["Status"] in _NOT_BEGUN or now["StartedAt"] == before)
             if not waiting or exit_file.exists():
                 return
-            if now["Pid"]:
-                # It was made ready, and its end may have been told and cleared away: nobody knows whether it ran.
+            # It was made ready, and its end may have been told and cleared away: nobody knows whether it ran.
+            if now["Pid"] or _end_unrecorded(podman, container):
                 raise SandboxError(f"podman's service died as it started container {container[:12]}") from None
             if not left:
                 raise
+        except Refused:
+            if left < 2:
+                _end_unrecorded(podman, container)
+            raise
 
 
 def start_again(podman: Podman, container: str, exit_file: Path, fresh_one_starts: Callable[[], bool]) -> None:
@@ -63,6 +68,23 @@ def state(podman: Podman, container: str) -> State:
         raise SandboxError(f"podman cannot say how container {container[:12]} is: {response.text[:300]}")
     told = response.json()["State"]
     return "running" if told["Running"] else int(told["ExitCode"])
+
+
+def _end_unrecorded(podman: Podman, container: str) -> bool:
+    """Whether the runtime has a container that podman's record says was not begun; it is ended. Podman itself would
+    remove no more than the record, and what waits in the container for its start would stay for ever."""
+    if _runtime(podman, "state", container):
+        return False
+    _runtime(podman, "delete", "--force", container)
+    return True
+
+
+def _runtime(podman: Podman, *args: str) -> int:
+    """The exit code of the runtime, asked without podman."""
+    argv = [podman.capabilities.runtime, *args]
+    if podman.capabilities.rootless:
+        argv = ["podman", "unshare", *argv]
+    return subprocess.run(argv, env=dict(podman.env), stdin=subprocess.DEVNULL, capture_output=True).returncode
 
 
 def _shown(podman: Podman, container: str) -> dict[str, Any]:

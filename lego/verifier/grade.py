@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from lego.errors import SandboxError
+from lego.images.inspection import fingerprints
 from lego.sandbox.create import Limits
 from lego.sandbox.podman import Podman
 from lego.sandbox.submission import Submission
@@ -63,7 +64,8 @@ async def grade(bench: Bench, candidate: Candidate, gold: Gold = Bench.gold_seen
 
     What a paying run showed is compared with what `gold` says; detail["gold_seen"] is that where they differ.
     Infrastructure faults come back as outcome `error` with no reward; so does a submission without reward when the
-    control shows that the task is at fault. An Oracle's detail says which paths it `changed` and marks its new `lines`.
+    control shows that the task is at fault. An Oracle's detail says which paths it `changed`, marks its new `lines`
+    and has the fingerprints of the files `made`.
     Raises VerifierError where the task has no solution and Oracle was asked for.
     """
     begun = time.monotonic()
@@ -88,6 +90,9 @@ async def grade(bench: Bench, candidate: Candidate, gold: Gold = Bench.gold_seen
     if isinstance(candidate, Oracle):
         verdict.detail["changed"] = sorted(submission.paths())
         verdict.detail["lines"] = marks(submission)
+        before = {one.path: one.data for one in submission.originals}
+        made = {one.path: one.data for one in submission.entries if one.kind == "file"}
+        verdict.detail["made"] = fingerprints({path: data for path, data in made.items() if data != before.get(path)})
     if not watched:
         return replace(verdict, trust=trust, log=run.log, seconds=time.monotonic() - begun)
     if known is not None and found:

@@ -45,3 +45,18 @@ def test_no_dockerfile_builds(project, podman):
     result = project.lego("rollout")
     assert result.code == 1 and "not one trial of the round could be run" in result.error
     assert {(t["status"], t["fault"], t["attempt"]) for t in project.trials()} == {("failed", "task", 1)}
+
+
+def test_an_image_that_holds_what_the_solution_makes_is_named(project, podman):
+    line = "the fix, as a later release has it"
+    project.task(
+        "late",
+        dockerfile=f"FROM debian:bookworm\nRUN mkdir /opt/later && echo '{line}' > /opt/later/fix.py\nWORKDIR /app\n",
+        solve=f"#!/bin/sh\necho '{line}' > /app/fix.py\n",
+        tests="#!/bin/sh\nif [ -e /app/fix.py ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n",
+    )
+    project.write()
+    checked = project.lego("verify", "--oracle")
+    assert checked.code == 0 and "1 of 1 tasks pass with the solution" in checked.out
+    assert "late: nothing done: failed, failed; solution: passed, passed (" in checked.out
+    assert "/opt/later/fix.py is /app/fix.py as the solution makes it" in checked.out

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
-from lego.images.inspection import Inspection, leaks, parse
+from lego.images.inspection import Inspection, copies, fingerprints, kept, leaks, parse, record_path
 from lego.tasks.task import Environment, File, Task
 
 HIDDEN = b"def test_the_window_is_closed(): assert window(3) == 4\n"
@@ -52,3 +53,20 @@ def test_small_files_prove_nothing():
 def test_a_record_survives_storage():
     seen = Inspection({"a": "/b"}, ("c",))
     assert Inspection.from_json(seen.to_json()) == seen
+
+
+def test_what_the_solution_makes_is_found_under_any_name_and_short_files_are_not_looked_for():
+    made = fingerprints({"/app/window.py": HIDDEN, "/app/__init__.py": b""})
+    seen = Inspection(
+        {hashlib.sha256(HIDDEN).hexdigest(): "/opt/later/w.py", hashlib.sha256(b"").hexdigest(): "/e"}, ()
+    )
+    assert copies(seen, made) == ["/opt/later/w.py is /app/window.py as the solution makes it"]
+    assert copies(Inspection({}, ()), made) == []
+
+
+def test_a_record_is_found_again_or_is_none(tmp_path: Path):
+    seen = Inspection({"a": "/b"}, ("c",))
+    assert kept(tmp_path, "k") is None
+    record_path(tmp_path, "k").parent.mkdir()
+    record_path(tmp_path, "k").write_text(seen.to_json())
+    assert kept(tmp_path, "k") == seen

@@ -29,6 +29,9 @@ class Bench:
     def __init__(self, run: Run, unbuilt: tuple[str, ...] = ()) -> None:
         self.run, self.unbuilt = run, unbuilt
 
+    def copies(self, task: Task, made: dict[str, str]) -> list[str]:
+        return [f"/opt/late is {path}" for path in made]
+
     def refuse_unbuilt(self, task: Task) -> None:
         if task.id in self.unbuilt:
             raise ImageError(f"the image of {task.id} does not build: no such package", fault="task")
@@ -108,3 +111,14 @@ async def test_an_image_that_does_not_build_is_the_task_s_fault_and_says_why(
     bad, good = await checked(run, monkeypatch, sound, 2, unbuilt=(first,))
     assert good.good and not bad.good and not bad.infra
     assert bad.line().endswith(f"solution: error, error (image: the image of {first} does not build: no such package)")
+
+
+async def test_a_solution_that_lies_in_the_image_is_told_beside_a_result_that_stands(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(task: Task, gold: bool) -> Verdict:
+        return Verdict("passed", 1.0, {"made": {"/app/x.py": "ab"}}) if gold else sound(task, gold)
+
+    (result,) = await checked(run, monkeypatch, answer)
+    assert result.good and result.copies == ["/opt/late is /app/x.py"]
+    assert result.line().endswith("solution: passed, passed (/opt/late is /app/x.py)")
