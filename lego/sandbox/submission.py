@@ -79,9 +79,10 @@ _OUTSIDE = frozenset(
         "/.containerenv",
     )
 )
+_ROOTS_HOME = "/root"
 # What the verifier itself runs on. A task that submits all of the file system submits these only by name.
 _SYSTEM = frozenset(
-    ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/opt", "/boot", "/root/.local")
+    ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/opt", "/boot", f"{_ROOTS_HOME}/.local")
 )
 _VERSION = 2
 _READABLE = (1, 2)
