@@ -145,7 +145,7 @@ def pack(segments: Sequence[TrainSegment], tokens: int, layout: Layout = "forest
     common: list[int] = []
     used = 0
     for i in ordered:
-        keep = shared(contexts[chosen[-1]], contexts[i]) if chosen and layout == "forest" else 0
+        keep = _shared(segments, contexts, chosen[-1], i) if chosen and layout == "forest" else 0
         if chosen and used + len(contexts[i]) - keep > tokens:
             batches.append(_trees(segments, contexts, chosen, common))
             chosen, common, used, keep = [], [], 0, 0
@@ -153,6 +153,17 @@ def pack(segments: Sequence[TrainSegment], tokens: int, layout: Layout = "forest
         common.append(keep)
         used += len(contexts[i]) - keep
     return [*batches, _trees(segments, contexts, chosen, common)] if chosen else batches
+
+
+def _shared(segments: Sequence[TrainSegment], contexts: Sequence[IntArray], left: int, right: int) -> int:
+    """Tokens of two segments that are computed once: the same ids, sent to the same experts or left to the model."""
+    keep = shared(contexts[left], contexts[right])
+    one, other = segments[left].routing, segments[right].routing
+    if one is None and other is None:
+        return keep
+    if one is None or other is None:
+        return 0
+    return min(keep, shared(one[: len(contexts[left])], other[: len(contexts[right])]))
 
 
 def _trees(

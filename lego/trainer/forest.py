@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lego.trajectory.arrays import IntArray
 
@@ -47,11 +49,11 @@ def order(sequences: Sequence[IntArray]) -> list[int]:
     return sorted(range(len(keys)), key=lambda i: (keys[i], i))
 
 
-def shared(left: IntArray, right: IntArray) -> int:
+def shared(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> int:
     """Tokens that both begin with and that are laid out once: a multiple of GRAIN, or the whole of one that the other
-    continues."""
+    continues. left, right: [n, ...] and [m, ...], a token a row, at least one."""
     n = min(len(left), len(right))
-    differ = np.flatnonzero(left[:n] != right[:n])
+    differ = np.flatnonzero((left[:n] != right[:n]).reshape(n, -1).any(axis=1))
     if not len(differ):
         return n
     return int(differ[0]) // GRAIN * GRAIN

@@ -16,7 +16,7 @@ from lego.objective.advantages import trial_scales
 from lego.objective.correction import correct
 from lego.objective.losses import Mean, entropy_bonus, gspo, reference_kl
 from lego.objective.recipes import recipe
-from lego.trainer.batch import Batch, Layout, TrainSegment, context, pack
+from lego.trainer.batch import Batch, TrainSegment, context, pack
 from lego.trainer.policy import Policy, memory_advice
 
 Progress = Callable[[int, int], None]
@@ -204,7 +204,7 @@ def _by_use(policy: Policy, section: TrainSection, segments: Sequence[TrainSegme
     """This process's micro-batches; whether each has a gradient (with no advantage a segment is only scored, for the
     proof), and whether it counts (lego.trainer.ranks)."""
     everyone = pulls_alone(section.objective)
-    layout = _layout(policy, section, segments)
+    layout = policy.layout(section.share_prefixes)
     packed: list[tuple[Batch, bool, bool]] = []
     for learns in (True, False):
         chosen = [i for i, segment in enumerate(segments) if (everyone or bool(segment.advantage)) is learns]
@@ -212,11 +212,6 @@ def _by_use(policy: Policy, section: TrainSection, segments: Sequence[TrainSegme
         for batch, counts in policy.ranks.share(batches):
             packed.append((replace(batch, index=tuple(chosen[i] for i in batch.index)), learns, counts))
     return packed
-
-
-def _layout(policy: Policy, section: TrainSection, segments: Sequence[TrainSegment]) -> Layout:
-    """How batches are laid out. Recorded routes are each segment's own, so what one computes is not another's too."""
-    return policy.layout(section.share_prefixes and all(segment.routing is None for segment in segments))
 
 
 def pulls_alone(section: ObjectiveSection) -> bool:
