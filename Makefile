@@ -13,7 +13,7 @@ help:
 	@echo "make test   lint, types and every test"
 	@echo "make test-vllm  the tests of engine.kind=vllm, in an environment of its own (3.5 GB; docs/vllm.md)"
 	@echo "make test-deepspeed  training in several processes, in every mode"
-	@echo "make learn  five runs that show whether it learns (hours; stopped, it goes on); ends in docs/learn.md"
+	@echo "make learn  six runs that show whether it learns (hours; stopped, it goes on); ends in docs/learn.md"
 	@echo "make smollm a real model's weights through the whole circle (docs/models.md)"
 	@echo "make harness-matrix  every shipped harness through scripted bug fixes, every sampled token proven (4.5 GB of images)"
 	@echo "make bench  speed, as ratios in one run"
