@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from lego.engine.adapter import BASE_FILE
 from lego.errors import TrainerError
@@ -45,6 +48,18 @@ def write_whole(target: Path, write: Callable[[Path], None]) -> None:
         raise _refused(target, error) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def laid_out(tensor: Tensor, folder: Path) -> Tensor:
+    """A copy of `tensor` in a file of `folder` without a name, gone with the copy: memory that the system can write out
+    and use for something else, as it cannot a process's own.
+
+    Raises OSError where the disk has no room for it.
+    """
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, tensor.nbytes)  # a full disk would end the process where it is written to
+        place = torch.from_file(file.name, shared=True, size=tensor.numel(), dtype=tensor.dtype)
+    return place.view(tensor.shape).copy_(tensor)
 
 
 def copy_companions(source: Path, target: Path) -> None:

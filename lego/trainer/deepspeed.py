@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from lego.config.schema import OptimizerSection, TrainSection
 from lego.errors import ConfigError, TrainerError
 from lego.trainer.batch import Batch, TrainSegment, pack
+from lego.trainer.checkpoint import laid_out
 from lego.trainer.optimizer import MOMENTS, Paced, decayed_first, read_state, whole_shape
 from lego.trainer.policy import Policy, Scored
 from lego.trainer.ranks import Gang
@@ -116,7 +117,8 @@ class ShardedPolicy(Policy):
         self.engine.backward(loss * (self.gang.size if counts else 0.0))
 
     def save(self, folder: Path | None) -> None:
-        """folder: None on every process but the first, which then only gives its part."""
+        """folder: None on every process but the first, which then only gives its part. What is gathered lies in files
+        of `folder` until it is written: a host that holds a part for each GPU has no room for the whole beside them."""
         whole: dict[int, Tensor] = {}
         merges = self.adapter is None or self.adapter.merges
         for parameter in self.model.parameters():
@@ -124,7 +126,7 @@ class ShardedPolicy(Policy):
                 continue
             with deepspeed.zero.GatheredParameters([parameter], enabled=self._sharded):
                 if folder is not None:
-                    whole[id(parameter)] = parameter.detach().cpu().clone()
+                    whole[id(parameter)] = laid_out(parameter.detach(), folder)
         if folder is not None:
             # What is tied stays one tensor under two names.
             every = dict(self.model.named_parameters(remove_duplicate=False))
@@ -169,13 +171,13 @@ class ShardedOptimizer(Paced):
         return float("nan") if norm is None else float(norm)
 
     def save(self, path: Path | None) -> None:
-        """path: None on every process but the first."""
+        """path: None on every process but the first. Gathered as weights are."""
         self._find_moments()
         state: dict[int, dict[str, Tensor]] = {}
         for number, parameter in enumerate(p for group in self._groups for p in group):
             moments = {name: self._full(parameter, name) for name in MOMENTS}
             if path is not None:
-                kept = {name: value.detach().float().cpu().clone() for name, value in moments.items()}
+                kept = {name: laid_out(value.detach().float(), path.parent) for name, value in moments.items()}
                 state[number] = {"step": torch.tensor(float(self.steps)), **kept}
         if path is not None:
             torch.save({"steps": self.steps, "before": self.before, "parameters": self._names, "adam": state}, path)

@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 from lego.config.schema import GateSection
 from lego.errors import TrainerError
-from lego.trainer.checkpoint import write_whole
+from lego.trainer.checkpoint import laid_out, write_whole
 from lego.trainer.step import Trainer
 from tests.trainer._sampled import sample, section
 
@@ -118,19 +119,45 @@ def test_a_failed_write_leaves_the_target_alone(tmp_path):
     assert [f.name for f in tmp_path.iterdir()] == ["7"]
 
 
+@contextmanager
+def files_end_at(size: int):
+    """No file of this process may grow past `size` bytes."""
+    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def own_memory() -> int:
+    """Bytes of this process that belong to no file."""
+    return int(Path("/proc/self/status").read_text().partition("RssAnon:")[2].split()[0]) * 1024
+
+
+def test_what_is_laid_out_takes_no_memory_of_its_own_and_leaves_no_file(tmp_path):
+    value = torch.arange(1 << 24, dtype=torch.float32).view(4, -1)
+    before = own_memory()
+    copy = laid_out(value.T, tmp_path)
+    assert own_memory() - before < value.nbytes / 4
+    assert torch.equal(copy, value.T) and copy.data_ptr() != value.data_ptr()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_there_is_no_room_it_is_refused_before_it_is_written(tmp_path):
+    with files_end_at(1000), pytest.raises(OSError, match="File too large"):
+        laid_out(torch.zeros(1000), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("limit", [1_000, 1_000_000, 5_000_000])
 def test_a_real_refusal_of_the_disk_is_told_in_one_line(tiny_policy, tmp_path, limit):
     """A file-size limit stops the config, the weights or the optimizer's state in the middle of the write."""
     trainer = Trainer(tiny_policy, section())
     trainer.step(sample(tiny_policy))
-    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        with pytest.raises(TrainerError, match="cannot write checkpoint") as caught:
-            trainer.save(tmp_path / "1")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
+    with files_end_at(limit), pytest.raises(TrainerError, match="cannot write checkpoint") as caught:
+        trainer.save(tmp_path / "1")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
