@@ -39,7 +39,7 @@ async def _sft(loaded: Loaded, as_json: bool, again: bool) -> None:
         if begun is not None and begun.open:
             raise TrainerError(
                 f"training round {begun.ordinal} is open, and its trials are of the policy as it is",
-                hint="lego rollout, lego verify and lego train close it",
+                hint="lego rollout, lego verify and lego train close it, or lego train --give-up",
                 fault="user",
             )
         round_ = demo_round_now(run)

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -48,9 +49,9 @@ class Outcome:
 async def train_round(store: Store, round_: Round, config: Config, folder: Path, on_progress: OnProgress) -> Outcome:
     """Train on a finished, verified round and close it. `folder` is where policies are kept.
 
-    A round without an advantage is proven all the same, and closes as skipped. Raises GateError when the step is
-    refused (the weights stay, and the round stays open with all its data: the step can be taken again), TrainerError
-    when the round is not complete.
+    A round without an advantage closes as skipped; it is proven all the same, where its trials count. Raises
+    GateError when the step is refused (the weights stay, and the round stays open with all its data: the step can be
+    taken again), TrainerError when the round is not complete.
     """
     current = catalogue.policy(store)
     assert current is not None, "a round cannot exist before a policy"
@@ -60,6 +61,9 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
         why = "no trainable trial"
         if round_.policy_version != current.version:
             why += f": sampled from policy {round_.policy_version}, and policy {current.version} is the newest"
+        elif assembly.rows:
+            (reason, count), *_ = Counter(row.dropped for row in assembly.rows).most_common(1)
+            why += f": {reason} ({count} of {len(assembly.rows)})"
         return _close(store, round_, config, Outcome(step, "skipped", why, None, assembly.metrics()))
     # The database belongs to this thread; the arithmetic goes to another, so that leases stay renewed meanwhile.
     reference = catalogue.reference(store).path if config.train.objective.kl else None
@@ -88,14 +92,14 @@ async def train_round(store: Store, round_: Round, config: Config, folder: Path,
 
 def give_up(store: Store, round_: Round, config: Config) -> Outcome:
     """Close a round whose step was refused, without a step. Raises TrainerError where none was refused."""
-    row = training.step_of_round(store, round_.id)
-    if row is None or row["status"] != "refused":
-        raise TrainerError(
-            f"no step of round {round_.ordinal} was refused: there is nothing to give up",
-            hint="lego train takes its step",
-            fault="user",
-        )
     with store.write():
+        row = training.step_of_round(store, round_.id)
+        if row is None or row["status"] != "refused":
+            raise TrainerError(
+                f"no step of round {round_.ordinal} was refused: there is nothing to give up",
+                hint="lego train takes its step",
+                fault="user",
+            )
         _close_round(store, round_, config, f"given up: {row['reason']}")
         meta.event(store, "train", f"round {round_.ordinal} was given up")
     routing.drop(store, round_.id)
@@ -122,7 +126,7 @@ async def teach_round(
         if begun is not None and begun.open:
             raise TrainerError(
                 f"training round {begun.ordinal} is open, and its trials are of the policy as it is",
-                hint="lego rollout, lego verify and lego train close it; lego sft then goes on",
+                hint="lego rollout, lego verify and lego train close it, or lego train --give-up",
                 fault="user",
             )
         step = training.begin_step(

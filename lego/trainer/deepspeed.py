@@ -10,6 +10,7 @@ import functools
 import os
 import sysconfig
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,12 @@ from lego.errors import ConfigError, TrainerError
 from lego.trainer.batch import Batch, TrainSegment, pack
 from lego.trainer.checkpoint import laid_out
 from lego.trainer.optimizer import MOMENTS, Paced, decayed_first, read_state, whole_shape
-from lego.trainer.policy import Policy, Scored
+from lego.trainer.policy import NO_CUDA, NO_CUDA_HINT, Policy, Scored
 from lego.trainer.ranks import Gang
+
+_PATIENCE = timedelta(hours=4)
+"""How long a process waits for the others: while the first writes a large policy to a slow disk, they have nothing to
+do. Of one that died the launcher tells at once."""
 
 WHOLE = 10_000
 """Elements up to which ZeRO 3 leaves a weight whole in each process: gathering a norm costs more than it takes room."""
@@ -275,18 +280,16 @@ def prepare(wanted: str, environment: Mapping[str, str] = os.environ) -> str:
     Raises ConfigError where there is no such device.
     """
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "engine.device: cuda, and torch finds none on this machine", hint="engine.device=auto takes what there is"
-        )
+        raise ConfigError(NO_CUDA, hint=NO_CUDA_HINT)
     if wanted != "cpu" and torch.cuda.is_available():
         device = f"cuda:{environment.get('LOCAL_RANK', '0')}"
         torch.cuda.set_device(device)
-        deepspeed.init_distributed("nccl")
+        deepspeed.init_distributed("nccl", timeout=_PATIENCE)
     else:
         device = "cpu"
         # An extension for shared memory would be compiled, for minutes; gloo does without.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        deepspeed.init_distributed("gloo")
+        deepspeed.init_distributed("gloo", timeout=_PATIENCE)
     return device
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -161,16 +161,38 @@ class Gradient:
         add_up(metrics, {"step/loss": Mean(float(loss.detach()), 0.0)})
         return logp, loss, metrics
 
-    def corrections(self, segments: Sequence[TrainSegment], scored: Sequence[FloatArray]) -> dict[str, Mean]:
+    def corrections(
+        self, segments: Sequence[TrainSegment], scored: Sequence[FloatArray], recorded: Sequence[FloatArray] | None
+    ) -> dict[str, Mean]:
         """What train.correction makes of all these segments, those without a gradient too: correction/*.
 
-        scored: log pi_old of each, [n] nats; with pi_old bypassed, log pi.
+        scored, recorded: as `accumulate` returned and was given them.
         """
         metrics: dict[str, Mean] = defaultdict(Mean)
-        for segment, row in zip(segments, scored, strict=True):
-            owned, engine = (torch.from_numpy(values[segment.mask])[None] for values in (row, segment.logprobs))
-            add_up(metrics, self._correct(owned, engine, torch.ones_like(owned, dtype=torch.bool))[1])
+        for _, _, measured in self._corrected(segments, scored, recorded):
+            add_up(metrics, measured)
         return metrics
+
+    def pulls(
+        self, segments: Sequence[TrainSegment], scored: Sequence[FloatArray], recorded: Sequence[FloatArray] | None
+    ) -> bool:
+        """Whether train.correction leaves anything to pull: a step on nothing would move the weights by their momentum.
+        What is not finite pulls, to nowhere."""
+        if pulls_alone(self.section.objective) or self.section.moe.balance:
+            return True
+        if not all(np.isfinite(row).all() for row in scored):
+            return True
+        corrected = self._corrected(segments, scored, recorded)
+        return any(segment.advantage and bool(factor.any()) for segment, factor, _ in corrected)
+
+    def _corrected(
+        self, segments: Sequence[TrainSegment], scored: Sequence[FloatArray], recorded: Sequence[FloatArray] | None
+    ) -> Iterator[tuple[TrainSegment, Tensor, dict[str, Mean]]]:
+        """Each segment, the factors of its owned tokens and what is measured of them."""
+        before = scored if recorded is None or self._bypass else recorded
+        for segment, row in zip(segments, before, strict=True):
+            owned, engine = (torch.from_numpy(values[segment.mask])[None] for values in (row, segment.logprobs))
+            yield segment, *self._correct(owned, engine, torch.ones_like(owned, dtype=torch.bool))
 
     def _correct(self, logp_old: Tensor, logp_engine: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Mean]]:
         # A ratio to mu already is what a weight would be.

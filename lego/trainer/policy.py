@@ -23,6 +23,9 @@ from lego.trainer.lora import Adapter
 from lego.trainer.ranks import Alone
 from lego.trainer.routing import Routers
 
+NO_CUDA = "engine.device: cuda, and torch finds none on this machine"
+NO_CUDA_HINT = "engine.device=auto takes what there is"
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -64,6 +67,8 @@ class Policy:
                 hint="policy.model must be a folder with config.json and weights",
                 fault="user",
             )
+        if device == "cuda" and not torch.cuda.is_available():
+            raise ConfigError(NO_CUDA, hint=NO_CUDA_HINT)
         self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
         self._dtype = torch.bfloat16 if dtype == "bfloat16" else torch.float32
         self.ranks = Alone()

@@ -47,7 +47,7 @@ class Routers:
         self._layers = routers(model)
         self._wanted: Tensor | None = None
         self._real: Tensor | None = None
-        self._logits: list[Tensor] | None = None
+        self._told: list[tuple[Tensor, Tensor]] | None = None
         self.strange = unfollowed(model, device)
         """The class of a router that can neither be told what to choose nor be balanced; empty where there is none."""
         for layer, router in enumerate(self._layers):
@@ -64,30 +64,29 @@ class Routers:
         """
         self._wanted = wanted
         self._real = real
-        self._logits = [] if balance else None
+        self._told = [] if balance else None
 
     def balance(self) -> Tensor:
         """The load-balancing loss of the forward pass just made: 1 where every expert is chosen as often as any other.
+        Of the routers' own choices, whatever they were told.
 
         experts x sum over experts of (share of all choices x mean probability), mean over layers; of real tokens alone.
         Source: Fedus et al. 2021, arXiv:2101.03961, eq. 4-6.
         """
-        logits, self._logits = self._logits or [], None
+        told, self._told = self._told or [], None
         parts = []
-        for layer in logits:
-            spread = torch.softmax((layer if self._real is None else layer[self._real]).float(), dim=-1)
+        for logits, chosen in told:
+            if self._real is not None:
+                logits, chosen = logits[self._real], chosen[self._real]
+            spread = torch.softmax(logits.float(), dim=-1)
             experts = spread.shape[-1]
-            chosen = torch.topk(spread, self._k(), dim=-1).indices
             share = torch.bincount(chosen.flatten(), minlength=experts).float() / chosen.numel()
             parts.append(experts * (share * spread.mean(0)).sum())
         return torch.stack(parts).mean()
 
-    def _k(self) -> int:
-        return int(getattr(self._layers[0], "top_k"))  # noqa: B009 (a module's attribute has no type)
-
     def _route(self, layer: int, router: Any, output: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        if self._logits is not None:
-            self._logits.append(output[0])
+        if self._told is not None:
+            self._told.append((output[0], output[2]))
         return output if self._wanted is None else sent_to(self._wanted[:, layer], router, output)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from lego.config.schema import SftSection
+from lego.engine.digest import folder_digest
 from lego.errors import TrainerError
 from lego.objective.losses import Mean, cross_entropy
 from lego.trainer.batch import Batch, TrainSegment, check, pack
@@ -82,7 +83,7 @@ def run_sft(
 
     section.held_out of the trials is never taught; the weights end as those of the epoch that predicts them best, and
     section.patience epochs without a better one end the teaching. keep: a folder for the state after each epoch; what
-    an earlier call with the same segments, section and seed left there is taken up. The caller removes it.
+    an earlier call with the same policy, segments, section and seed left there is taken up. The caller removes it.
     Uses an optimizer of its own (section.optimizer), so save the result with `optimizer=False`. Order and split by
     the trainer's seed. Advantage, weight and engine log-probs play no part; the loss is at temperature 1.
     Raises TrainerError where there is nothing to learn from, or a gradient is not finite.
@@ -257,6 +258,7 @@ def _weights(trainer: Trainer) -> dict[str, Any]:
 def _fingerprint(trainer: Trainer, segments: Sequence[TrainSegment], section: SftSection) -> str:
     """sha256 hex over what decides the state after an epoch."""
     plan = asdict(section) | {"patience": 0, "seed": trainer.seed, "lora": asdict(trainer.section.lora)}
+    plan["policy"] = folder_digest(trainer.folder)
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode())
     for segment in segments:
         digest.update(str(segment.trial_id).encode() + segment.ids.tobytes() + segment.mask.tobytes())

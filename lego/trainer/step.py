@@ -149,8 +149,9 @@ class Trainer:
         """Train on one round's segments: `train.minibatches` optimizer steps, or none at all.
 
         Before the first of them the recomputed log-probs are held against the engine's (train.gate). Refused, with
-        weights and optimizer untouched: a gap over the gate, a log-prob or gradient that is not finite, nothing
-        with an advantage. Raises TrainerError on segments that break an invariant or were not sampled from a policy.
+        weights and optimizer untouched: a gap over the gate, a log-prob or gradient that is not finite, nothing with an
+        advantage, or nothing left of that by train.correction. Raises TrainerError on segments that break an invariant
+        or were not sampled from a policy.
         """
         started = time.perf_counter()
         check(segments, self.policy.vocabulary)
@@ -174,7 +175,7 @@ class Trainer:
     def _followed(self, segments: Sequence[TrainSegment]) -> list[TrainSegment]:
         """Without what was recorded of their experts, where that is not to be replayed. Raises TrainerError where it is
         and cannot be."""
-        if self.section.moe.replay:
+        if self.section.moe.replay and self.policy.routers:
             if self.policy.routers.strange and any(segment.routing is not None for segment in segments):
                 raise TrainerError(
                     f"the choices of {self.policy.routers.strange} cannot be replayed: it is no router of softmax",
@@ -205,7 +206,7 @@ class Trainer:
         for which, (part, recorded, held) in enumerate(zip(parts, old, reference, strict=True)):
             if not self.learns(part):  # AdamW would move the weights by its momentum alone
                 assert recorded is not None, "of one part only, the step was refused"
-                add_up(gathered, self.gradient.corrections(part, recorded))
+                add_up(gathered, self.gradient.corrections(part, recorded, recorded))
                 continue
             self.optimizer.forget()
             scored, metrics = self.gradient.accumulate(part, recorded, held, on_progress)
@@ -214,6 +215,10 @@ class Trainer:
                 if verdict.refused:
                     self.optimizer.forget()
                     return verdict
+            add_up(gathered, self.gradient.corrections(part, scored, recorded))
+            if not self.gradient.pulls(part, scored, recorded):
+                self.optimizer.forget()
+                continue
             lr, norm = self.optimizer.lr, self.optimizer.clip()
             if not math.isfinite(norm):
                 self.optimizer.forget()
@@ -225,9 +230,11 @@ class Trainer:
                 return StepReport(verdict.metrics, "the gradient is not finite", verdict.worst)
             self.optimizer.step()
             updates += 1
-            add_up(gathered, metrics | self.gradient.corrections(part, scored))
-            add_up(gathered, {"step/grad_norm": Mean(norm, 1), "step/lr": Mean(lr, 1)})
+            add_up(gathered, metrics | {"step/grad_norm": Mean(norm, 1), "step/lr": Mean(lr, 1)})
         values = {name: mean.value for name, mean in gathered.items() if mean.n} | {"step/updates": float(updates)}
+        if not updates:
+            reason = "train.correction leaves out every token that has an advantage"
+            return StepReport(verdict.metrics | values, reason, verdict.worst)
         return StepReport(verdict.metrics | values, None, verdict.worst)
 
     def _score_reference(self, segments: Sequence[TrainSegment]) -> list[FloatArray] | None:
@@ -246,7 +253,7 @@ class Trainer:
             return StepReport({}, f"{int((~np.isfinite(train)).sum())} log-probs of the trainer are not finite", worst)
         numbers: Proof = proof(train, engine, [int(segment.mask.sum()) for segment in segments])
         metrics = numbers.metrics() | {"step/surprise": -float(train.mean(dtype=np.float64))}
-        if self.policy.routers:
+        if self.section.moe.replay and self.policy.routers and not self.policy.routers.strange:
             metrics["moe/coverage"] = coverage(segments)
         return StepReport(metrics, refusal(numbers, self.section.gate, self.dtype) or None, worst)
 

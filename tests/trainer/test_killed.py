@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,15 +35,17 @@ def config(rank: int) -> Config:
     return made
 
 
-def played(folder: Path, policy: Path) -> Store:
-    """A run whose first round is sampled from the policy and graded."""
+def played(folder: Path, policy: Path, rewards: Sequence[float] = (0.0, 1.0)) -> Store:
+    """A run whose first round is sampled from the policy and graded, with these rewards in turn."""
     store = Store.open(folder / "run.db")
     catalogue.register_tasks(store, [TaskEntry("a", "train", "a", "test", "", "")])
-    play_round(store, catalogue.add_policy(store, parent=None, path=str(policy), digest="d", made_by="start"), 1)
+    play_round(
+        store, catalogue.add_policy(store, parent=None, path=str(policy), digest="d", made_by="start"), 1, rewards
+    )
     return store
 
 
-def play_round(store: Store, policy: PolicyRef, ordinal: int) -> Round:
+def play_round(store: Store, policy: PolicyRef, ordinal: int, rewards: Sequence[float] = (0.0, 1.0)) -> Round:
     segments = sample(Path(policy.path), turns=1)
     round_ = rounds.open_round(
         store, "train", ordinal=ordinal, policy_version=policy.version, tasks=[("a", "h")], samples=len(segments),
@@ -54,7 +57,7 @@ def play_round(store: Store, policy: PolicyRef, ordinal: int) -> Round:
             1, added_prompt_ids=segment.ids[:first], completion_ids=segment.ids[segment.mask],
             logprobs=segment.logprobs[segment.mask], prompt_tokens=first, policy_version=policy.version,
         )  # fmt: skip
-        play(store, round_, float(number % 2), recorded=[recorded])
+        play(store, round_, rewards[number % len(rewards)], recorded=[recorded])
     return round_
 
 

@@ -112,6 +112,17 @@ def test_a_round_of_a_policy_before_teaches_nothing(tiny_policy, tmp_path):
     store.close()
 
 
+def test_a_round_that_is_left_out_whole_says_why(tiny_policy, tmp_path):
+    store = played(tmp_path, tiny_policy, rewards=[0.0])
+    (round_,) = rounds.all_rounds(store)
+    made = config(0)
+    made.train.objective.name = "dapo"
+    outcome = asyncio.run(train_round(store, round_, made, tmp_path / "policies", lambda done, total: None))
+    assert outcome.status == "skipped"
+    assert outcome.reason.startswith("no trainable trial: its group has no spread (")
+    store.close()
+
+
 def test_nothing_is_taught_while_a_training_round_is_open(tiny_policy, tmp_path):
     """It may have been opened while the demonstrations ran."""
     store = played(tmp_path, tiny_policy)

@@ -128,6 +128,16 @@ def test_what_another_teaching_left_is_not_taken_up(tiny_policy, demonstrations,
     assert steps[0].step == 1
 
 
+def test_nor_what_was_taught_to_another_policy(tiny_policy, demonstrations, tmp_path):
+    """A round may have been trained on between a kill and the next `lego sft`: its step must not be lost."""
+    first = Trainer(tiny_policy, section())
+    run_sft(first, demonstrations, plan(epochs=1), keep=tmp_path / "kept")
+    first.save(tmp_path / "1", optimizer=False)
+    steps = []
+    run_sft(Trainer(tmp_path / "1", section()), demonstrations, plan(epochs=1), steps.append, tmp_path / "kept")
+    assert steps[0].step == 1
+
+
 def test_the_learning_rate_falls_in_a_line(tiny_policy, demonstrations):
     rates = []
     wish = plan(epochs=2, batch_trials=3, final_lr=0.2, optimizer=OptimizerSection(lr=1e-3))

@@ -181,6 +181,37 @@ def test_bypass_keeps_the_masks(tiny_policy, segments, name, mask):
     assert norms[0] == pytest.approx(norms[1], rel=1e-3)
 
 
+def test_a_correction_is_reported_as_it_was_applied_after_weights_moved_too(tiny_policy, segments):
+    """Engine and trainer agree: nothing is masked, however far the first mini-batch moves pi."""
+    how = section(gate=WIDE, minibatches=2, correction=CorrectionSection(veto=0.99, geometric=[0.999, 1.001]))
+    how.optimizer.lr, how.optimizer.warmup = 0.1, 0
+    report = Trainer(tiny_policy, how).step(segments)
+    assert report.metrics["step/updates"] == 2 and report.metrics["ratio/mean"] != pytest.approx(1.0, abs=1e-2)
+    assert report.metrics["correction/masked"] == 0.0
+    assert report.metrics["correction/weight"] == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_a_step_of_which_a_correction_leaves_nothing_is_refused(tiny_policy, segments, tmp_path, minibatches):
+    """AdamW has moments by then, and would move the weights by them alone."""
+    begun = Trainer(tiny_policy, section())
+    begun.step(segments)
+    begun.save(tmp_path / "1")
+    how = section(gate=WIDE, minibatches=minibatches, correction=CorrectionSection(geometric=[0.999, 1.001]))
+    trainer = Trainer(tmp_path / "1", how)
+    before = weights(trainer)
+    report = trainer.step(shifted(segments, 1.0))
+    assert report.refused == "train.correction leaves out every token that has an advantage"
+    assert report.metrics["correction/masked"] == 1.0 and report.metrics["step/updates"] == 0
+    assert same(before, weights(trainer)) and trainer.optimizer.steps == 1
+
+
+def test_a_device_that_is_not_there_is_refused(tiny_policy, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="engine.device: cuda"):
+        Trainer(tiny_policy, section(), device="cuda")
+
+
 @pytest.mark.parametrize(("name", "pull"), [("reinforce", 1.5), ("grpo", np.exp(0.7))])
 def test_bypass_corrects_once(tiny_policy, segments, name, pull):
     """mu is 0.7 nats off: grpo's ratio tells, and reinforce, which has none, weighs by min(pi / mu, 1.5)."""
