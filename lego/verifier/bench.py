@@ -101,11 +101,10 @@ class Bench:
         clock = TrialClock(max(self._timeout, stage.agent_timeout or 0))
         ending = await box.run(["/solution/solve.sh"], env=env, clock=clock, stage=stage)
         refuse_unhealthy(ending, "the solution")
+        if ending.reason == "lost":
+            raise SandboxError(f"the container vanished while the solution of task {task.id} ran")
         if ending.reason != "exit":
-            raise VerifierError(
-                f"the solution of task {task.id} did not end by itself: {ending.reason}",
-                fault="infra" if ending.reason == "lost" else "task",
-            )
+            raise VerifierError(f"the solution of task {task.id} did not end by itself: {ending.reason}", fault="task")
 
     async def tests(self, submission: Submission) -> Run:
         """One run of the hidden tests on a submission, in a fresh container. Raises SandboxError where podman fails."""
@@ -215,7 +214,7 @@ class Bench:
 
     async def control(self) -> str | None:
         """Why the same tests give no reward now on what is known to be sound; None where they do. Raises SandboxError
-        where its health check fails as well."""
+        where infrastructure fails, or its health check as well."""
         try:
             run = await self.tests(await self.gold() if self.task.solution else self.nothing())
         except VerifierError as error:
@@ -224,13 +223,15 @@ class Bench:
         return run.why if run.reward is None else None
 
     async def gold_seen(self) -> Seen | None:
-        """What the tests show when they pay for the task's own solution; None where there is none, or they do not."""
+        """What the tests show when they pay for the task's own solution; None where there is none, or they do not.
+        Raises SandboxError where infrastructure fails: that says nothing of the solution."""
         if not self.task.solution:
             return None
         try:
             run = await self.tests(await self.gold())
         except VerifierError:
             return None
+        refuse_unhealthy(run.ending, "the tests")
         return run.seen if run.reward is not None and run.reward >= 1.0 else None
 
     def _spec(

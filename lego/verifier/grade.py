@@ -6,6 +6,7 @@ task's own solution, or the pristine state where there is none) failing in the s
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -100,7 +101,8 @@ async def grade(bench: Bench, candidate: Candidate, gold: Gold = Bench.gold_seen
     why = forged(found)
     if why:
         verdict = Verdict("broken", 0.0, {**verdict.detail, "reason": f"the tests gave {run.reward:g}, but {why}"})
-    tamper = (*findings(submission), *reaches(submission), *found)
+    # In a thread: 64 MiB of code take a while, and others wait for this one's loop.
+    tamper = (*findings(submission), *await asyncio.to_thread(reaches, submission), *found)
     return replace(verdict, tamper=tamper, trust=trust, log=run.log, seconds=time.monotonic() - begun)
 
 

@@ -47,16 +47,16 @@ def runtime(seen: Seen, reward: float | None, gold: Seen | None) -> tuple[Findin
     """What a run of the tests that gave a reward shows and does not with the task's own solution (`gold`).
 
     Without `gold` everything is named that may turn out to be the tests' own habit; a run that gave nothing has nothing
-    to explain.
+    to explain. Tests that fail explain a reward of less than 1: it may be the share of those that passed.
     """
-    return tuple(_runtime(seen, gold)) if reward else ()
+    return tuple(_runtime(seen, reward, gold)) if reward else ()
 
 
-def _runtime(seen: Seen, gold: Seen | None) -> Iterator[Finding]:
+def _runtime(seen: Seen, reward: float, gold: Seen | None) -> Iterator[Finding]:
     if seen.unfinished and not (gold and gold.unfinished):
         yield Finding("early exit", "", f"{seen.unfinished} of {seen.sessions} runs of pytest never came to their end")
     failing = any(status != 0 for status in seen.status)
-    if failing and not (gold and any(status != 0 for status in gold.status)):
+    if failing and reward >= 1.0 and not (gold and any(status != 0 for status in gold.status)):
         yield Finding(
             "paid for failure", "", f"pytest itself ended with {max(seen.status)}, {seen.failed} tests failed"
         )

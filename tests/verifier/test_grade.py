@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from lego.errors import VerifierError
+from lego.sandbox.container import Box
+from lego.sandbox.ending import Ending, Reason
 from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
 from lego.sandbox.submission import Submission
@@ -115,6 +119,26 @@ async def test_podman_failing_is_never_a_reward(podman: Podman) -> None:
     verdict = await verify(podman, shell_task(), "localhost/lego-test/none:1", FIXED, SMALL)
     assert _said(verdict) == ("error", None) and verdict.detail["fault"] == "infra"
     assert "not in the store" in verdict.detail["reason"]
+
+
+@pytest.mark.parametrize("reason", ["lost", "unhealthy"])
+@pytest.mark.parametrize("candidate", [FIXED, written(crash=b"")])
+async def test_infrastructure_that_fails_the_solution_says_nothing_of_the_task_or_of_the_candidate(
+    podman: Podman, busybox: str, candidate: Submission, reason: Reason, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The solution is run to compare with: with what is paid, and with what gets no reward."""
+    real, solved = Box.run, list[str]()
+
+    async def run(box: Box, argv: Sequence[str], **how: Any) -> Ending:
+        ending, solves = await real(box, argv, **how), argv == ["/solution/solve.sh"]
+        solved.extend(argv if solves else [])
+        if solved and solves is (reason == "lost"):
+            ending = replace(ending, rc=None, reason=reason, evidence={"failed": "the health check"})
+        return ending
+
+    monkeypatch.setattr(Box, "run", run)
+    verdict = await verify(podman, shell_task(CRASHES), busybox, candidate, SMALL)
+    assert solved and _said(verdict) == ("error", None) and verdict.detail["fault"] == "infra"
 
 
 async def test_a_task_without_its_parts_says_so(podman: Podman, busybox: str) -> None:

@@ -185,6 +185,14 @@ def test_what_the_solution_does_not_show_is_odd_where_it_was_paid(seen: Seen, ki
     assert runtime(seen, 1.0, seen) == (), "what the solution shows too is the tests' own way"
 
 
+def test_a_share_of_the_reward_is_what_tests_that_fail_may_be_paid() -> None:
+    short = Seen(0, sessions=1, status=(1,), passed=2, failed=1)
+    assert runtime(short, 0.75, SOUND) == ()
+    assert [finding.kind for finding in runtime(short, 1.0, SOUND)] == ["paid for failure"]
+    assert [finding.kind for finding in runtime(replace(short, unfinished=1), 0.75, SOUND)] == ["early exit"]
+    assert [finding.kind for finding in runtime(replace(short, passed=0, failed=3), 0.75, SOUND)] == ["no test passed"]
+
+
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_no_output_and_no_report_make_it_raise(stdout: bytes, report: bytes) -> None:
     assert Witness().read(stdout, report).rc is None
