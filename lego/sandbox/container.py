@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lego.clock import TrialClock
-from lego.errors import SandboxError, Unfit
+from lego.errors import Fault, SandboxError, Unfit
 from lego.sandbox import reaper, relay
 from lego.sandbox.cgroup import Cgroup
 from lego.sandbox.control import start, start_again, state
@@ -54,6 +54,7 @@ class Box:
         self.laid: dict[str, File] = {}
         self._entries: list[Entry] = []
         self._emptied: list[str] = []
+        self._handed_in = False
         self._script = ""
         self._id = ""
         self._pid_file = ""
@@ -69,9 +70,10 @@ class Box:
             self.laid[absolute(path)] = file
             self._entries.append(Entry(absolute(path), "file", file.mode, file.data))
 
-    def lay(self, entries: Sequence[Entry]) -> None:
-        """Lay entries of any kind, deletions included, after what was put so far."""
+    def lay(self, entries: Sequence[Entry], *, handed_in: bool = False) -> None:
+        """Lay entries of any kind, deletions included, after what was put so far. `handed_in`: an agent made them."""
         self._entries.extend(entries)
+        self._handed_in = self._handed_in or (handed_in and bool(entries))
 
     def empty(self, paths: Sequence[str]) -> None:
         """Folders (absolute paths) whose content goes before anything is laid."""
@@ -100,7 +102,8 @@ class Box:
         the disk limit is passed. `on_output` gets output as it comes. Output beyond `output_limit` bytes a stream
         loses its middle. `stage`: what has to go well before `argv` begins. A box runs once, unless it is made for
         several commands.
-        Raises SandboxError where podman fails, Unfit where it cannot begin in what was laid, or left by a command.
+        Raises SandboxError where podman fails, Unfit where it cannot begin in what was laid, or left by a command: of
+        fault task where no agent had a part in it yet.
         """
         if self._creating is not None and not (self._relay and self.ended):
             raise SandboxError("a box runs one command; open another box for another")
@@ -186,7 +189,7 @@ class Box:
             return
         if (told := settled(self._state, _GIVE_UP_AFTER)) in ("running", "gone"):
             raise SandboxError(f"container {self.name} cannot be started again: it is {told}")
-        if not self.podman.capabilities.rootless and not os.path.ismount(self._merged):
+        if not self._mounted():
             self.podman.request("post", f"/containers/{self._id}/mount")
         self._lay_all(self.spec.user if user is None else user)
         start_again(self.podman, self._id, self._exit_file(), self._fresh_one_starts)
@@ -216,7 +219,7 @@ class Box:
         self._layers = dict(shown["GraphDriver"]["Data"] or {})
         if not podman.capabilities.rootless:
             podman.request("post", f"/containers/{self._id}/mount")
-        self._lay_all(user)
+        self._lay_all(user, None if self._handed_in else "task")
 
     def _fresh_one_starts(self) -> bool:
         other = Box(self.podman, self.spec, self._relay)
@@ -228,8 +231,8 @@ class Box:
             reaper.remove(self.podman, other.name)
         return True
 
-    def _lay_all(self, user: str) -> None:
-        """Lay what was gathered since the last time."""
+    def _lay_all(self, user: str, fault: Fault | None = None) -> None:
+        """Lay what was gathered since the last time. `fault`: whose it is where that does not fit what is there."""
         image = self.podman.image(self.spec.image)
         folders = (self.spec.workdir or image.workdir,)
         job = LayJob(
@@ -238,9 +241,16 @@ class Box:
         try:
             perform_in(self.podman, self._id, job)
         except OSError as error:
-            kind = Unfit if error.errno in UNFIT else SandboxError
-            raise kind(f"files cannot be laid into {self.spec.image}: {error}") from error
+            what = f"files cannot be laid into {self.spec.image}: {error}"
+            # Nothing is where it was in a container that the host took away meanwhile.
+            if error.errno in UNFIT and self._state() != "gone" and self._mounted():
+                raise Unfit(what, fault=fault) from error
+            raise SandboxError(what) from error
         self._entries, self._emptied = [], []
+
+    def _mounted(self) -> bool:
+        """Whether the merged root is mounted, where this process can see that; without root each job mounts it."""
+        return self.podman.capabilities.rootless or os.path.ismount(self._merged)
 
     def _gates(self, stage: Stage | None) -> list[Gate]:
         return gates(self.spec.health, stage, self.podman.image(self.spec.image).entrypoint)
@@ -377,12 +387,16 @@ class Box:
 
     async def _perform(self, job: Job) -> object:
         def blocking() -> object:
-            if not self.podman.capabilities.rootless and not os.path.ismount(self._merged):
+            if not self._mounted():
                 self.podman.request("post", f"/containers/{self._id}/mount")
             try:
-                return perform_in(self.podman, self._id, job)
+                found = perform_in(self.podman, self._id, job)
             except OSError as error:
                 raise SandboxError(f"the files of container {self.name} cannot be read: {error}") from error
+            # What is missing in a container that was taken away meanwhile was not missing in it.
+            if not self._mounted():
+                raise SandboxError(f"container {self.name} vanished while its files were read")
+            return found
 
         return await self.podman.call(blocking)
 

@@ -107,7 +107,11 @@ class _Walker:
     """Open folders of a root by path; links are resolved as the container would see them."""
 
     def __init__(self, root: str, *, create: tuple[int, int] | None = None) -> None:
-        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            # A number that is not in UNFIT: nothing that lies in a container takes its root away.
+            raise OSError(errno.ESTALE, f"the container's root is not there: {error.strerror}", root) from error
         self._create = create
 
     def __enter__(self) -> _Walker:
@@ -115,6 +119,12 @@ class _Walker:
 
     def __exit__(self, *exc: object) -> None:
         os.close(self._root)
+
+    def allow_root(self) -> None:
+        """The storage library gives imported images a root folder nobody may write; images elsewhere have 0755, and
+        root without capabilities has nothing to override it with."""
+        if stat.S_IMODE(os.fstat(self._root).st_mode) == 0o555:
+            os.fchmod(self._root, 0o755)
 
     @contextlib.contextmanager
     def parent(self, path: str, *, follow: bool = False) -> Iterator[tuple[int, str]]:
@@ -183,11 +193,8 @@ def _into(name: str, folder: int) -> int:
 
 def _lay(job: LayJob) -> None:
     uid, gid = _ids(job.merged, job.owner)
-    # The storage library gives imported images a root folder nobody may write; images elsewhere have 0755, and root
-    # without capabilities has nothing to override it with.
-    if stat.S_IMODE(os.lstat(job.merged).st_mode) == 0o555:
-        os.chmod(job.merged, 0o755)
     with _Walker(job.merged) as walker:
+        walker.allow_root()
         for path in job.emptied:
             with contextlib.suppress(NotADirectoryError, FileNotFoundError), walker.parent(path) as (folder, name):
                 _empty(folder, name)

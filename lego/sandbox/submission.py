@@ -135,7 +135,7 @@ class Submission:
 
     def apply_to(self, box: Box) -> None:
         """Lay this submission over a box that has not started."""
-        box.lay(self.entries)
+        box.lay(self.entries, handed_in=True)
 
     def to_bytes(self) -> bytes:
         """Compressed and self-describing; the same submission gives the same bytes."""

@@ -184,7 +184,7 @@ class Bench:
         else:
             carried = await self._carried(submission)
             box.empty(carried.folders)
-            box.lay(carried.entries)
+            box.lay(carried.entries, handed_in=True)
         if separate is None or not separate.bundled:
             box.put(hidden_tests(self.task))
         else:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import signal
 from typing import Any
@@ -9,12 +10,16 @@ import pytest
 import requests
 
 from lego.clock import TrialClock
-from lego.errors import SandboxError
+from lego.errors import SandboxError, Unfit
 from lego.sandbox.container import open_box
 from lego.sandbox.create import BoxSpec, ImageMount, Mount
+from lego.sandbox.files import perform_in
+from lego.sandbox.layers import Entry
 from lego.sandbox.podman import Podman
 from lego.sandbox.reaper import remove
+from lego.sandbox.rootfs import Job
 from lego.sandbox.seal import INSIDE, seal
+from lego.sandbox.submission import Submission
 from lego.tasks.task import File
 from tests.sandbox.running import SMALL, run
 
@@ -62,9 +67,16 @@ async def test_stdin_and_named_users(podman: Podman, busybox: str) -> None:
     assert ending.stdout == b"line\x00\xff\n1000\n1000\n/home/agent\ny\n"
 
 
-async def test_an_unknown_user_is_named(podman: Podman, busybox: str) -> None:
-    with pytest.raises(SandboxError, match="nobody-here"):
-        await run(podman, busybox, "true", spec={"user": "nobody-here", "workspace": {"/app/x": File(b"")}})
+async def test_an_unknown_user_is_named_and_the_tasks_doing_where_nobody_else_had_a_part_in_it(
+    podman: Podman, busybox: str
+) -> None:
+    spec = BoxSpec(busybox, SMALL, user="nobody-here", workspace={"/app/x": File(b"")})
+    for handed_in, fault in ((), "task"), ([Entry("/app/x", "file")], "infra"):
+        async with open_box(podman, spec) as box:
+            Submission(("/app",), tuple(handed_in)).apply_to(box)
+            with pytest.raises(Unfit, match="nobody-here") as raised:
+                await box.run(["true"])
+        assert raised.value.fault == fault
 
 
 async def test_a_missing_command_is_the_commands_own_failure(podman: Podman, busybox: str) -> None:
@@ -209,6 +221,38 @@ async def test_a_container_taken_away_is_lost_not_failed(podman: Podman, busybox
         assert await podman.call(remove, podman, box.name)
         ending = await running
     assert ending.reason == "lost"
+
+
+@pytest.mark.parametrize("first", [False, True])
+async def test_a_container_taken_away_while_files_are_laid_is_the_machines(
+    podman: Podman, busybox: str, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first of them is laid, and after."""
+
+    def perform(podman: Podman, container: str, job: Job) -> object:
+        remove(podman, container)
+        if first:
+            return perform_in(podman, container, job)
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "sub")
+
+    monkeypatch.setattr("lego.sandbox.container.perform_in", perform)
+    with pytest.raises(SandboxError, match="cannot be laid") as raised:
+        await run(podman, busybox, "true", spec={"workspace": {"/app/sub/x": File(b"")}})
+    assert not isinstance(raised.value, Unfit) and raised.value.fault == "infra"
+
+
+async def test_what_is_missing_in_a_container_taken_away_is_not_missing_in_it(
+    podman: Podman, busybox: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def perform(podman: Podman, container: str, job: Job) -> object:
+        remove(podman, container)
+        return {"/app/x": None}
+
+    async with open_box(podman, BoxSpec(busybox, SMALL)) as box:
+        await box.run(["true"])
+        monkeypatch.setattr("lego.sandbox.container.perform_in", perform)
+        with pytest.raises(SandboxError, match="vanished while its files were read"):
+            await box.get("/app/x")
 
 
 async def test_many_at_once_and_none_left(podman: Podman, busybox: str) -> None:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lego.sandbox.layers import ChangesJob, Entry
-from lego.sandbox.rootfs import Carried, LayJob, ReadJob, TreeJob, perform
+from lego.sandbox.rootfs import UNFIT, Carried, LayJob, ReadJob, TreeJob, perform
 from lego.sandbox.watch import disk_use
 
 # The container's root is whoever runs the tests, so that these run without root too.
@@ -169,13 +169,25 @@ def test_an_id_that_is_none_is_said(root: Path, number: str) -> None:
             perform(LayJob(str(root), 0, [Entry("/x", "file")], "root"))
 
 
+@pytest.mark.parametrize("owner", ["", "root"])
+def test_a_root_that_is_gone_is_nothing_that_lies_in_it(tmp_path: Path, owner: str) -> None:
+    for job in (
+        LayJob(str(tmp_path / "gone"), 0, [Entry("/x", "file")], owner),
+        ReadJob(str(tmp_path / "gone"), ("/x",)),
+        TreeJob(str(tmp_path / "gone"), ("/x",), ((),)),
+    ):
+        with pytest.raises(OSError, match="root is not there") as raised:
+            perform(job)
+        assert raised.value.errno not in UNFIT
+
+
 def test_what_another_process_finds_comes_back_with_its_number(tmp_path: Path) -> None:
     job = pickle.dumps(ReadJob(str(tmp_path), ("/x",)))
     run = [sys.executable, "-c", "from lego.sandbox.rootfs import main; main()"]
     assert pickle.loads(subprocess.run(run, input=job, stdout=subprocess.PIPE, check=True).stdout) == {"/x": None}
     for failing, number in (
         (LayJob(str(tmp_path), 0, [Entry("/x", "file")], "nobody"), errno.EINVAL),
-        (ReadJob(str(tmp_path / "unmounted"), ("/x",)), errno.ENOENT),
+        (ReadJob(str(tmp_path / "unmounted"), ("/x",)), errno.ESTALE),
     ):
         done = subprocess.run(run, input=pickle.dumps(failing), stdout=subprocess.PIPE, check=True)
         error = pickle.loads(done.stdout)

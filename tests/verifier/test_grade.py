@@ -141,6 +141,15 @@ async def test_infrastructure_that_fails_the_solution_says_nothing_of_the_task_o
     assert solved and _said(verdict) == ("error", None) and verdict.detail["fault"] == "infra"
 
 
+@pytest.mark.parametrize("candidate", [Oracle(), FIXED])
+async def test_an_agents_user_that_the_image_does_not_know_is_the_tasks_fault(
+    podman: Podman, busybox: str, candidate: Candidate
+) -> None:
+    verdict = await verify(podman, shell_task(agent_user="nobody-here"), busybox, candidate, SMALL)
+    assert _said(verdict) == ("error", None) and verdict.detail["fault"] == "task"
+    assert "no user 'nobody-here'" in verdict.detail["reason"]
+
+
 async def test_a_task_without_its_parts_says_so(podman: Podman, busybox: str) -> None:
     with pytest.raises(VerifierError, match="no solution/solve.sh"):
         await verify(podman, shell_task(solve=None), busybox, Oracle(), SMALL)
