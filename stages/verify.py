@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from lego.config.load import Loaded
+    from lego.rollout.again import Again
     from lego.rollout.site import Workshop
     from lego.rollout.stopping import Stop
 
@@ -112,21 +113,29 @@ async def _again(loaded: Loaded, as_json: bool, chosen: tuple[int, ...]) -> None
             raise ConfigError(f"--round: this run has no round {min(missing)}", hint="lego status lists them")
         rows = [row for round_ in wanted for row in verdicts.finished(run.store, round_.id)]
         await _ready(workshop, {row["task_id"] for row in rows}, stop)
-        with progress("verdicts", len(rows), heading=f"verifying {len(wanted)} rounds again") as bar:
-            again = await stop.or_abandon(verify_again(workshop, rows, bar.advance)) or Again()
-    if as_json:
-        print_json(asdict(again))
-    else:
-        for change in again.changed:
-            click.echo(f"trial {change.trial} {change.task}: {change.before} -> {change.now}")
-        for trial, why in sorted(again.kept.items()):
-            click.echo(f"trial {trial} keeps its verdict, as it could not be verified again: {why}")
-        click.echo(f"{len(again.changed)} of {again.verified} verdicts changed")
+        again = Again()
+        try:
+            with progress("verdicts", len(rows), heading=f"verifying {len(wanted)} rounds again") as bar:
+                await stop.or_abandon(verify_again(workshop, [row["id"] for row in rows], again, bar.advance))
+        finally:
+            _tell_again(again, as_json)
     if again.kept:
         raise VerifierError(
             f"{len(again.kept)} of {again.verified + len(again.kept)} trials could not be verified again",
             hint="their earlier verdicts stay as they were; run the command again",
         )
+
+
+def _tell_again(again: Again, as_json: bool) -> None:
+    again.changed.sort(key=lambda change: change.trial)
+    if as_json:
+        print_json(asdict(again))
+        return
+    for change in again.changed:
+        click.echo(f"trial {change.trial} {change.task}: {change.before} -> {change.now}")
+    for trial, why in sorted(again.kept.items()):
+        click.echo(f"trial {trial} keeps its verdict, as it could not be verified again: {why}")
+    click.echo(f"{len(again.changed)} of {again.verified} verdicts changed")
 
 
 async def _ready(workshop: Workshop, tasks: Collection[str], stop: Stop) -> None:

@@ -12,7 +12,7 @@ from lego.errors import VerifierError
 from lego.rollout.health import INFRA_STREAK, likely_cause
 from lego.rollout.site import Workshop
 from lego.rollout.verification import failed, record_verdict, verify_submission
-from lego.rundb import verdicts
+from lego.rundb import trials, verdicts
 from lego.rundb.store import Row
 from lego.together import together
 from lego.verifier.verdict import Verdict
@@ -51,29 +51,29 @@ class Again:
     kept: dict[int, str] = field(default_factory=dict)
 
 
-async def verify_again(workshop: Workshop, rows: Sequence[Row], on_done: Callable[[], None]) -> Again:
-    """Verify the stored submissions of trials that have a verdict once more, and append the new verdicts.
+async def verify_again(workshop: Workshop, wanted: Sequence[int], again: Again, on_done: Callable[[], None]) -> None:
+    """Verify the stored submissions of trials (their ids) that have a verdict once more, and append the new verdicts.
 
+    `again` is told of each at once: where this is cancelled or raises, no other comparison will find those changes.
     Raises VerifierError when one verification after another fails on infrastructure.
     """
     run = workshop.run
     gate = asyncio.Semaphore(run.config.verify.concurrency)
-    again = Again()
     streak: list[str] = []
 
-    async def one(row: Row) -> None:
+    async def one(trial: int) -> None:
         async with gate:
-            before = verdicts.latest(run.store, row["id"])
-            if before is None:
+            row, before = trials.trial(run.store, trial), verdicts.latest(run.store, trial)
+            if row is None or before is None:
                 return
             try:
                 verdict = await verify_submission(row, workshop)
             except Exception as error:
-                verdict = failed(run, f"verifying trial {row['id']} of {row['task_id']} again", error)
+                verdict = failed(run, f"verifying trial {trial} of {row['task_id']} again", error)
             if verdict.outcome == "error" and verdict.detail.get("fault") == "infra":
                 # The machine's trouble of today takes nothing away from what was found when it had none.
-                again.kept[row["id"]] = str(verdict.detail.get("reason", ""))
-                streak.append(again.kept[row["id"]])
+                again.kept[trial] = str(verdict.detail.get("reason", ""))
+                streak.append(again.kept[trial])
                 if len(streak) >= INFRA_STREAK:
                     raise VerifierError(
                         f"{len(streak)} verifications in a row failed on infrastructure, the last one: {streak[-1]}",
@@ -81,18 +81,16 @@ async def verify_again(workshop: Workshop, rows: Sequence[Row], on_done: Callabl
                     )
             else:
                 streak.clear()
-                record_verdict(row["id"], verdict, workshop, leased=False)
+                record_verdict(trial, verdict, workshop, leased=False)
                 again.verified += 1
                 then, now = _stored(before), _new(verdict)
                 if then != now:
-                    again.changed.append(Change(row["id"], row["task_id"], then, now))
+                    again.changed.append(Change(trial, row["task_id"], then, now))
             on_done()
 
     async with together() as group:
-        for row in rows:
-            group.create_task(one(row))
-    again.changed.sort(key=lambda change: change.trial)
-    return again
+        for trial in wanted:
+            group.create_task(one(trial))
 
 
 def _stored(row: Row) -> Said:

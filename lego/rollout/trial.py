@@ -105,6 +105,7 @@ async def _hand_in(site: Site, task: Task, one: Task, box: Box) -> Submission:
         task_roots(site.podman, task, box.spec.image),
         protected=task.protected,
         gold_paths=catalogue.gold_paths(site.run.store, task.id),
+        test_files=task.grading.test_files,
         built=bool(one.separate),
     )
 

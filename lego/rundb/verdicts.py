@@ -162,5 +162,7 @@ def infra_streak(store: Store, round_id: int) -> list[str]:
 
 
 def finished(store: Store, round_id: int) -> list[Row]:
-    """Every finished trial of the round, whole."""
-    return store.rows("SELECT * FROM trials WHERE round_id = ? AND status = 'finished' ORDER BY id", (round_id,))
+    """`id` and `task_id` of every finished trial of the round."""
+    return store.rows(
+        "SELECT id, task_id FROM trials WHERE round_id = ? AND status = 'finished' ORDER BY id", (round_id,)
+    )

@@ -188,20 +188,23 @@ async def collect(
     *,
     protected: Sequence[str] = (),
     gold_paths: Sequence[str] = (),
+    test_files: Sequence[str] = (),
     trusted: bool = False,
     built: bool = False,
 ) -> Submission:
     """The submission of a box whose command has ended.
 
     `protected`: gitwildmatch patterns relative to a root; ALWAYS_PROTECTED is added. `gold_paths`: absolute
-    paths that the task's own solution changes, which are never protected. `trusted`: this is that solution, and nothing
+    paths that the task's own solution changes, which are not protected, unless they are `test_files`: those in which
+    named tests stand, relative to a root. `trusted`: this is that solution, and nothing
     is protected from it. `built`: what was built is part of it, for a verifier that gets nothing else.
     """
     watched = [path for path in RESERVED if not any(_under(path, root) for root in roots if root != "/")]
     outside = (_OUTSIDE | _SYSTEM) - set(roots)
     found = await box.changes([*_outermost(roots, outside), *watched], outside)
     spec = GitIgnoreSpec.from_lines([] if trusted else [*ALWAYS_PROTECTED, *protected])
-    sieve = _Sieve(tuple(roots), spec, frozenset(gold_paths), box.laid, built)
+    named = {f"{root.rstrip('/')}/{path}" for root in roots for path in test_files}
+    sieve = _Sieve(tuple(roots), spec, frozenset(gold_paths) - named, box.laid, built)
     for entry in found.entries:
         sieve.take(entry)
     for path in found.oversize:

@@ -6,9 +6,14 @@ import json
 
 import pytest
 
+from lego.errors import SandboxError
+from lego.rollout import again
+from lego.rollout.site import Workshop
+from lego.rollout.verification import verify_submission
 from lego.rundb import verdicts
-from lego.rundb.store import Store
+from lego.rundb.store import Row, Store
 from lego.sandbox.podman import Podman
+from lego.verifier.verdict import Verdict
 from stages import cli
 from tests.faults.conftest import DOCKERFILE, Project
 
@@ -59,6 +64,21 @@ def test_verdicts_change_only_where_a_verifier_said_so(
 
     said(ids[0], 0.0, "failed")
     said(ids[1], 1.0, "passed")
+
+    # It breaks off after the first: what has changed until then is told, since another run would compare with it.
+    async def breaks(row: Row, workshop: Workshop) -> Verdict:
+        if row["id"] == ids[1]:
+            raise SandboxError("podman does not answer")
+        return await verify_submission(row, workshop)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(again, "verify_submission", breaks)
+        broken.setattr(again, "INFRA_STREAK", 1)
+        code, out, err = lego("verify", "--again", "verify.concurrency=1")
+    assert code == 3 and "1 verifications in a row failed" in err
+    assert f"trial {ids[0]} solved: failed, 0 -> passed, 1" in out and "1 of 1 verdicts changed" in out
+    said(ids[0], 0.0, "failed")
+
     images = [row["tag"] for row in store.rows("SELECT DISTINCT tag FROM images WHERE kind = 'task'")]
     podman.cli("rmi", "--force", *images)
     code, out, err = lego("verify", "--again")

@@ -142,6 +142,14 @@ async def test_what_gold_touches_is_not_protected(podman: Podman, busybox: str) 
 
 
 @pytest.mark.podman
+async def test_a_file_of_named_tests_stays_protected_though_gold_touches_it(podman: Podman, busybox: str) -> None:
+    line = "mkdir pkg; echo x > pkg/check.py; echo y > setup.cfg"
+    protected, gold = ("setup.cfg", "/pkg/check.py"), ("/app/setup.cfg", "/app/pkg/check.py")
+    one = await submit(podman, busybox, line, protected=protected, gold_paths=gold, test_files=("pkg/check.py",))
+    assert "/app/setup.cfg" in _kept(one) and set(_dropped(one)) == {"/app/pkg/check.py"}
+
+
+@pytest.mark.podman
 async def test_a_huge_file_is_left_behind(podman: Podman, busybox: str) -> None:
     submission = await submit(podman, busybox, "dd if=/dev/zero of=big bs=1M count=20; echo small > small")
     assert set(_kept(submission)) == {"/app/small"}
