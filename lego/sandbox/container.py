@@ -25,7 +25,7 @@ from lego.sandbox.cgroup import Cgroup
 from lego.sandbox.control import start, start_again, state
 from lego.sandbox.create import BoxSpec, Mount, absolute, create_body
 from lego.sandbox.ending import Ending, Reason
-from lego.sandbox.files import perform_in
+from lego.sandbox.files import mount, mounted, perform_in
 from lego.sandbox.health import Gate, gates
 from lego.sandbox.layers import Changes, ChangesJob, Entry
 from lego.sandbox.logs import LogTail, OnOutput
@@ -33,7 +33,7 @@ from lego.sandbox.podman import Podman
 from lego.sandbox.probe import MAP_START
 from lego.sandbox.rootfs import UNFIT, Carried, Job, LayJob, ReadJob, TreeJob
 from lego.sandbox.seal import lent_folder
-from lego.sandbox.watch import State, disk_use, exit_watch, note_group, settled, told_by_podman
+from lego.sandbox.watch import State, disk_use, exit_watch, note_group, read_exit, settled, told_by_podman
 from lego.tasks.task import File, Stage
 
 _TICK_FIRST, _TICK_LAST = 0.01, 0.1
@@ -189,8 +189,7 @@ class Box:
             return
         if (told := settled(self._state, _GIVE_UP_AFTER)) in ("running", "gone"):
             raise SandboxError(f"container {self.name} cannot be started again: it is {told}")
-        if not self._mounted():
-            self.podman.request("post", f"/containers/{self._id}/mount")
+        mount(self.podman, self._id, self._merged)
         self._lay_all(self.spec.user if user is None else user)
         start_again(self.podman, self._id, self._exit_file(), self._fresh_one_starts)
 
@@ -217,8 +216,7 @@ class Box:
         self._id = shown["Id"]
         self._pid_file = shown.get("PidFile") or str(self._userdata(podman.paths.runroot) / "pidfile")
         self._layers = dict(shown["GraphDriver"]["Data"] or {})
-        if not podman.capabilities.rootless:
-            podman.request("post", f"/containers/{self._id}/mount")
+        mount(podman, self._id, self._merged)
         self._lay_all(user, None if self._handed_in else "task")
 
     def _fresh_one_starts(self) -> bool:
@@ -243,14 +241,10 @@ class Box:
         except OSError as error:
             what = f"files cannot be laid into {self.spec.image}: {error}"
             # Nothing is where it was in a container that the host took away meanwhile.
-            if error.errno in UNFIT and self._state() != "gone" and self._mounted():
+            if error.errno in UNFIT and self._state() != "gone" and mounted(self.podman, self._merged):
                 raise Unfit(what, fault=fault) from error
             raise SandboxError(what) from error
         self._entries, self._emptied = [], []
-
-    def _mounted(self) -> bool:
-        """Whether the merged root is mounted, where this process can see that; without root each job mounts it."""
-        return self.podman.capabilities.rootless or os.path.ismount(self._merged)
 
     def _gates(self, stage: Stage | None) -> list[Gate]:
         return gates(self.spec.health, stage, self.podman.image(self.spec.image).entrypoint)
@@ -337,7 +331,7 @@ class Box:
             finally:
                 if stopping is not None:
                     stopping.cancel()
-        rc = self._read_exit()
+        rc = read_exit(self._exit_file())
         if rc is None or (rc == _KILLED and killed is None and not evidence.get("oom_kills")):
             rc = await told_by_podman(lambda: self.podman.call(self._state))
         log.poll(to_end=True)
@@ -355,13 +349,6 @@ class Box:
 
     def _exit_file(self) -> Path:
         return self.podman.paths.tmp / "exits" / self._id
-
-    def _read_exit(self) -> int | None:
-        try:
-            text = self._exit_file().read_text().strip()
-        except FileNotFoundError:
-            return None
-        return int(text) if text.lstrip("-").isdigit() else None
 
     def _userdata(self, base: Path) -> Path:
         return base / "overlay-containers" / self._id / "userdata"
@@ -387,14 +374,13 @@ class Box:
 
     async def _perform(self, job: Job) -> object:
         def blocking() -> object:
-            if not self._mounted():
-                self.podman.request("post", f"/containers/{self._id}/mount")
+            mount(self.podman, self._id, self._merged)
             try:
                 found = perform_in(self.podman, self._id, job)
             except OSError as error:
                 raise SandboxError(f"the files of container {self.name} cannot be read: {error}") from error
             # What is missing in a container that was taken away meanwhile was not missing in it.
-            if not self._mounted():
+            if not mounted(self.podman, self._merged):
                 raise SandboxError(f"container {self.name} vanished while its files were read")
             return found
 

@@ -10,6 +10,18 @@ from lego.sandbox.podman import Podman, run_podman
 from lego.sandbox.rootfs import Job, perform
 
 
+def mounted(podman: Podman, merged: str) -> bool:
+    """Whether a container's merged root is mounted, where this process can see that: without root each job mounts it
+    for itself."""
+    return podman.capabilities.rootless or os.path.ismount(merged)
+
+
+def mount(podman: Podman, container: str, merged: str) -> None:
+    """Have a container's merged root mounted. Raises SandboxError where podman fails."""
+    if not mounted(podman, merged):
+        podman.request("post", f"/containers/{container}/mount")
+
+
 def perform_in(podman: Podman, container: str, job: Job) -> object:
     """Do a job on a container's files, from outside. Raises OSError where they cannot be reached."""
     if not podman.capabilities.rootless:

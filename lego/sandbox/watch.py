@@ -9,6 +9,7 @@ import errno
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 from lego.sandbox.cgroup import Cgroup
@@ -42,6 +43,15 @@ def exit_watch(pid: int | None) -> Iterator[asyncio.Future[None]]:
     finally:
         loop.remove_reader(handle)
         os.close(handle)
+
+
+def read_exit(file: Path) -> int | None:
+    """The exit code that a container's monitor wrote into its exit file; None where it has not."""
+    try:
+        text = file.read_text().strip()
+    except FileNotFoundError:
+        return None
+    return int(text) if text.lstrip("-").isdigit() else None
 
 
 def note_group(group: Cgroup, evidence: dict[str, Any]) -> None:
