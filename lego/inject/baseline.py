@@ -54,16 +54,20 @@ async def measure(worker: Worker, project: Project, layout: Layout, limit: float
     """Run the suite twice as it is and once under coverage.
 
     `limit`: seconds of CPU a test may take; a slower one is excluded. Raises TaskError where no test is found, or none
-    passes each time.
+    passes each time, or where a run does not come to its end.
     """
     plugins = tuple(name for name, package in worker.facts["plugins"] if normalised(package) != project.name)
     ask = Ask(layout.tests, limit=limit, budget=_SEARCH_BUDGET, plugins=plugins)
     first = await worker.tests(ask)
-    _need_tests(project, first)
+    _need_end(project, first, "as it stands")
+    if not first.tests:
+        raise TaskError(f"{project.name}: no tests found that can be run here", hint=_hint(first), fault="user")
     second = await worker.tests(ask)
+    _need_end(project, second, "the second time")
     traced = await worker.tests(
         Ask(layout.tests, limit=4 * limit, budget=_SEARCH_BUDGET, plugins=plugins, coverage=True)
     )
+    _need_end(project, traced, "under coverage")
     excluded: dict[str, str] = {}
     for name in dict.fromkeys((*first.tests, *second.tests)):
         said = [run.tests.get(name, {"outcome": "missing"})["outcome"] for run in (first, second)]
@@ -90,14 +94,15 @@ async def measure(worker: Worker, project: Project, layout: Layout, limit: float
     return Baseline(stable, excluded, dict(first.uncollected), seconds, lines, plugins)
 
 
-def _need_tests(project: Project, ran: Ran) -> None:
+def _need_end(project: Project, ran: Ran, how: str) -> None:
+    """What a run that was broken off did not say is taken for nothing: it is no measure."""
     if ran.hung:
+        last = f"the last they said: {ran.log[-300:].strip()!r}"
         raise TaskError(
-            f"{project.name}: its tests did not end by themselves; the last they said: {ran.log[-300:].strip()!r}",
-            hint="a test that takes the whole process down cannot be left out; name a folder without it", fault="user",
+            f"{project.name}: its tests did not end by themselves, {how}; {last}",
+            hint=f"all of them may take {_SEARCH_BUDGET:.0f} s, and a test that takes the whole process down cannot be "
+            "left out; name a folder without it", fault="user",
         )  # fmt: skip
-    if not ran.tests:
-        raise TaskError(f"{project.name}: no tests found that can be run here", hint=_hint(ran), fault="user")
 
 
 def _hint(ran: Ran) -> str:

@@ -151,7 +151,9 @@ def _fits(project: Project, out: Path) -> None:
         raise TaskError(f"{out} is itself a task", hint="name another folder with --out", fault="user")
     for path in sorted(out.glob(f"{project.name}-*/task.toml")):
         with contextlib.suppress(OSError, ValueError):
-            made = tomllib.loads(path.read_text()).get("metadata", {})
+            made = tomllib.loads(path.read_text()).get("metadata")
+            if not isinstance(made, dict):
+                continue
             if made.get("package") == project.name and made.get("version") != project.version:
                 what = f"{out} holds tasks of {project.name} {made.get('version')}"
                 hint = f"those of {project.version} need a folder of their own: name another one with --out"

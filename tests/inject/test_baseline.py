@@ -55,7 +55,7 @@ async def test_what_is_not_green_twice_is_left_out():
     [
         (ran(uncollected={"t.py": "No module named 'x'"}), "no tests found that can be run", "No module named 'x'"),
         (ran(), "no tests found that can be run", "test_\\*.py"),
-        (ran(hung=True), "did not end by themselves; the last they said: 'the log'", "left out"),
+        (ran(hung=True), "did not end by themselves, as it stands; the last they said: 'the log'", "left out"),
         (
             ran(a="failed", b="failed"),
             r"none of its 2 tests passes each time .*\(2 failed\)",
@@ -68,6 +68,14 @@ async def test_suites_that_cannot_be_used(run, told, hint):
     with pytest.raises(TaskError, match=told) as error:
         await measure(Worker(run, run, run), PROJECT, LAYOUT, 5.0)
     assert hint.replace("\\", "") in error.value.hint
+
+
+@pytest.mark.parametrize(("which", "told"), [(1, "the second time"), (2, "under coverage")])
+async def test_a_run_that_was_broken_off_is_no_measure(which, told):
+    runs = [ran(a="passed"), ran(a="passed"), ran({"a.py": {1: ("t.py::a",)}}, a="passed")]
+    runs[which] = ran({"a.py": {1: ("t.py::a",)}}, a="passed", hung=True)
+    with pytest.raises(TaskError, match=f"did not end by themselves, {told}"):
+        await measure(Worker(*runs), PROJECT, LAYOUT, 5.0)
 
 
 async def test_a_folder_without_tests(tmp_path):
@@ -96,3 +104,14 @@ async def test_folders_that_are_no_place_for_the_tasks(tmp_path, place, made, to
     with pytest.raises(TaskError, match=told) as error:
         await inject(Wanted(str(tmp_path / "pkg"), 1, 1, 1), shop)
     assert "--out" in error.value.hint
+
+
+async def test_a_task_of_somebody_elses_says_nothing_of_versions(tmp_path):
+    for name, made in (("pkg-1", "metadata = 5\n"), ("pkg-2", '[metadata]\npackage = "pkg"\nversion = "0.9"\n')):
+        (tmp_path / "out" / name).mkdir(parents=True)
+        (tmp_path / "out" / name / "task.toml").write_text(made)
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/test_a.py").write_text("x = 1\n")
+    shop = Shop(None, ImagesSection(), Limits(), tmp_path / "out", print, print)
+    with pytest.raises(TaskError, match=r"holds tasks of pkg 0\.9"):
+        await inject(Wanted(str(tmp_path / "pkg"), 1, 1, 1), shop)
