@@ -70,11 +70,19 @@ class Changes:
     originals: dict[str, Entry] = field(default_factory=dict)
 
 
+@dataclass
+class _Room:
+    """Bytes that may still be taken in: of changed files, and of what the image had in their place."""
+
+    files: int
+    originals: int
+
+
 def changes(job: ChangesJob) -> Changes:
     """The upper folder says what changed; the merged root says what it is now, since an upper file may hold only
     metadata and an upper folder may stand for a moved one."""
     found = Changes()
-    budget = [job.total_cap]
+    room = _Room(job.total_cap, job.originals_cap)
     for root in job.roots:
         rel = root.strip("/")
         upper, merged = os.path.join(job.upper, rel), os.path.join(job.merged, rel)
@@ -82,7 +90,7 @@ def changes(job: ChangesJob) -> Changes:
             found.entries.append(Entry(root, "special", existed=True))
             continue
         if os.path.lexists(upper):
-            _visit(job, upper, merged, "/" + rel, found, budget)
+            _visit(job, upper, merged, "/" + rel, found, room)
     return found
 
 
@@ -93,7 +101,7 @@ def _links_above(merged: str, rel: str) -> bool:
 
 
 def _visit(
-    job: ChangesJob, upper: str, merged: str, path: str, found: Changes, budget: list[int], whole: bool = False
+    job: ChangesJob, upper: str, merged: str, path: str, found: Changes, room: _Room, whole: bool = False
 ) -> None:
     """`whole`: the upper folder above hides the image's; what is there now is all there is."""
     if path in job.skip:
@@ -103,28 +111,28 @@ def _visit(
         return
     info = os.lstat(merged if whole else upper)
     if not whole and _is_whiteout(info):
-        _deleted(job, path, found)
+        _deleted(job, path, found, room)
         return
     lower = _in_lowers(job.lowers, path)
     ids = max(info.st_uid - job.shift, 0), max(info.st_gid - job.shift, 0)
     mode, existed = stat.S_IMODE(info.st_mode), lower is not None
     if lower is not None and stat.S_ISDIR(lower) and not stat.S_ISDIR(info.st_mode):
         for name in _lower_names(job.lowers, path):
-            _deleted(job, f"{path}/{name}", found)
+            _deleted(job, f"{path}/{name}", found, room)
     if stat.S_ISLNK(info.st_mode):
         target = os.fsencode(os.readlink(merged))
         found.entries.append(Entry(path, "link", 0o777, target, *ids, existed=existed))
-        _keep_original(job, path, found)
+        _keep_original(job, path, found, room)
     elif stat.S_ISREG(info.st_mode):
         size = os.lstat(merged).st_size
-        if size > job.file_cap or size > budget[0]:
+        if size > job.file_cap or size > room.files:
             found.oversize.append(path)
             return
         with open(os.open(merged, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             data = file.read(job.file_cap)
-        budget[0] -= len(data)
+        room.files -= len(data)
         found.entries.append(Entry(path, "file", mode, data, *ids, existed=existed))
-        _keep_original(job, path, found)
+        _keep_original(job, path, found, room)
     elif stat.S_ISDIR(info.st_mode):
         existed = lower is not None and stat.S_ISDIR(lower)
         found.entries.append(Entry(path, "dir", mode, b"", *ids, existed=existed))
@@ -132,7 +140,7 @@ def _visit(
         names = sorted(os.listdir(merged if whole else upper))
         if whole and existed:
             for name in sorted(set(_lower_names(job.lowers, path)) - set(names)):
-                _deleted(job, f"{path}/{name}", found)
+                _deleted(job, f"{path}/{name}", found, room)
         for name in names:
             _visit(
                 job,
@@ -140,36 +148,35 @@ def _visit(
                 os.path.join(merged, name),
                 f"{path.rstrip('/')}/{name}",
                 found,
-                budget,
+                room,
                 whole,
             )
     else:
         found.entries.append(Entry(path, "special", mode, b"", *ids, existed=existed))
 
 
-def _deleted(job: ChangesJob, path: str, found: Changes) -> None:
+def _deleted(job: ChangesJob, path: str, found: Changes, room: _Room) -> None:
     """Everything the image had at `path`, folders after what they held."""
     mode = _in_lowers(job.lowers, path)
     if mode is None or path in job.skip:
         return
     if stat.S_ISDIR(mode):
         for name in _lower_names(job.lowers, path):
-            _deleted(job, f"{path}/{name}", found)
+            _deleted(job, f"{path}/{name}", found, room)
     found.entries.append(Entry(path, "deleted", existed=True))
-    _keep_original(job, path, found)
+    _keep_original(job, path, found, room)
 
 
-def _keep_original(job: ChangesJob, path: str, found: Changes) -> None:
+def _keep_original(job: ChangesJob, path: str, found: Changes, room: _Room) -> None:
     at = next((at for at, hidden in _lower_places(job.lowers, path) if at is not None or hidden), None)
     if at is None:
         return
     info = at.lstat()
     if stat.S_ISLNK(info.st_mode):
         found.originals[path] = Entry(path, "link", 0o777, os.fsencode(os.readlink(at)))
-    elif stat.S_ISREG(info.st_mode) and info.st_size <= job.original_cap:
-        room = job.originals_cap - sum(len(entry.data) for entry in found.originals.values())
-        if info.st_size <= room:
-            found.originals[path] = Entry(path, "file", stat.S_IMODE(info.st_mode), at.read_bytes())
+    elif stat.S_ISREG(info.st_mode) and info.st_size <= min(job.original_cap, room.originals):
+        found.originals[path] = Entry(path, "file", stat.S_IMODE(info.st_mode), at.read_bytes())
+        room.originals -= info.st_size
 
 
 def _marked(path: str, names: Sequence[str]) -> bool:

@@ -135,14 +135,15 @@ class Bench:
             rewritten = [path for path, file in sorted(hidden.items()) if file.data[:_TESTS_CAP] != now[path]]
             if not hidden:
                 rewritten = await _rewritten(box)
+        # In a thread, here and below: reading a report or a log of the size that is allowed takes a second, and others
+        # wait for this one's loop.
         seen = replace(
-            witness.read(ending.stdout, files[witness.report]),
+            await asyncio.to_thread(witness.read, ending.stdout, files[witness.report]),
             rewritten=tuple(rewritten),
             rewards=tuple(
                 path for path in _REWARDS if files.get(path) is not None and not _spoken_of(path, task.tests)
             ),
         )
-        # In a thread: reading a log of the size that is allowed takes a second, and others wait for this one's loop.
         reward = await asyncio.to_thread(grader.reward, files, seen.rc)
         detail: dict[str, Any] = {"rc": ending.rc, "ending": ending.reason, **dict(ending.evidence)}
         detail |= {"seen": seen.as_dict(), **reward.detail}

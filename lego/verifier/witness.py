@@ -22,6 +22,8 @@ _FOLDER = "/opt/lego-witness"
 _PLUGIN = Path(__file__).with_name("witness_plugin.py")
 _LEFT = 8
 _LONGEST = 200
+# Far more than any run of pytest says, and what is read in a moment.
+_LINES = 100_000
 _NAMES = ("missed", "patched", "plugins")
 _RC = re.compile(r"[0-9]{1,3}")
 _MOST = 1 << 31
@@ -143,10 +145,14 @@ def _number(value: object) -> int:
 
 
 def _sessions(report: bytes) -> dict[str, Any]:
+    """A report of more lines than any pytest writes counts as a session without an end: who wrote them may have written
+    what stands before, and hidden what comes after."""
+    lines = report.split(b"\n", _LINES)
+    more = len(lines) > _LINES and lines.pop() != b""
     begun: list[int] = []
     reached: set[str] = set()
     ended: list[dict[str, Any]] = []
-    for line in report.splitlines():
+    for line in lines:
         try:
             pid, kind, what = json.loads(line)
             if kind == "begun":
@@ -172,7 +178,7 @@ def _sessions(report: bytes) -> dict[str, Any]:
 
     return {
         "sessions": len(begun),
-        "unfinished": max(len(begun) - len(ended), 0),
+        "unfinished": max(len(begun) - len(ended), 0) + more,
         "status": tuple(session["status"] for session in ended),
         "passed": count("passed", "xpassed"),
         "failed": count("failed"),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lego.sandbox import layers
 from lego.sandbox.layers import ChangesJob, Entry
 from lego.sandbox.rootfs import UNFIT, Carried, LayJob, ReadJob, TreeJob, perform
 from lego.sandbox.watch import disk_use
@@ -203,6 +204,27 @@ def test_large_files_are_named_and_left(root: Path, tmp_path: Path) -> None:
     found = perform(ChangesJob(str(root), str(upper), [], SHIFT, ("/app",), file_cap=100, total_cap=100))
     assert [entry.path for entry in found.entries] == ["/app", "/app/a", "/app/c"]  # type: ignore[attr-defined]
     assert found.oversize == ["/app/b", "/app/d"]  # type: ignore[attr-defined]
+
+
+def test_originals_come_along_until_their_room_is_used_each_counted_once(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+
+    class Looked(Entry):
+        def __getattribute__(self, name: str) -> object:
+            looks.extend([name] if name == "data" else [])
+            return super().__getattribute__(name)
+
+    monkeypatch.setattr(layers, "Entry", Looked)
+    upper, lower = tmp_path / "upper", tmp_path / "lower"
+    for folder, text in ((root, b"new"), (upper, b"new"), (lower, b"x" * 10)):
+        (folder / "app").mkdir(parents=True)
+        for number in range(50):
+            (folder / f"app/{number:02}").write_bytes(text)
+    found = layers.changes(ChangesJob(str(root), str(upper), [str(lower)], SHIFT, ("/app",), originals_cap=305))
+    assert list(found.originals) == [f"/app/{number:02}" for number in range(30)]
+    assert len(looks) <= 100
 
 
 def test_what_cannot_be_named_is_over_any_limit(tmp_path: Path) -> None:

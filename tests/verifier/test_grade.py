@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,9 @@ from lego.sandbox.submission import Submission
 from lego.tasks.task import File, Healthcheck
 from lego.verifier.grade import Candidate, Nothing, Oracle, verify
 from lego.verifier.graders import HarborGrader
+from lego.verifier.reaches import reaches
 from lego.verifier.verdict import Verdict
+from lego.verifier.witness import Witness
 from tests.sandbox.running import SMALL
 from tests.verifier.shell_tasks import GOOD_TEST, shell_task, with_health, written
 
@@ -119,6 +122,24 @@ async def test_podman_failing_is_never_a_reward(podman: Podman) -> None:
     verdict = await verify(podman, shell_task(), "localhost/lego-test/none:1", FIXED, SMALL)
     assert _said(verdict) == ("error", None) and verdict.detail["fault"] == "infra"
     assert "not in the store" in verdict.detail["reason"]
+
+
+async def test_what_the_candidate_may_make_long_is_read_beside_the_loop(
+    podman: Podman, busybox: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = {}
+
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            where[name] = threading.current_thread()
+            return real(*args)
+
+        return call
+
+    monkeypatch.setattr(Witness, "read", noted("report", Witness.read))
+    monkeypatch.setattr("lego.verifier.grade.reaches", noted("code", reaches))
+    await verify(podman, shell_task(), busybox, written(code_txt=b"still broken"), SMALL)
+    assert where.keys() == {"report", "code"} and threading.main_thread() not in where.values()
 
 
 @pytest.mark.parametrize("reason", ["lost", "unhealthy"])

@@ -219,6 +219,22 @@ def test_a_forged_status_is_no_status(status: str) -> None:
     assert (seen.sessions, seen.unfinished, seen.status) == (1, 1, ()), seen
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_report_without_end_is_a_session_without_end(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many lines are read and no more; nobody writes that many for another reason than to hide what comes after."""
+    read, loads = list[bytes](), json.loads
+
+    def counted(line: bytes) -> object:
+        read.append(line)
+        return loads(line)
+
+    monkeypatch.setattr(json, "loads", counted)
+    ended = {"status": 0, "counts": {"passed": 1}, "missed": [], "patched": [], "plugins": []}
+    report = f"{json.dumps([1, 'begun', None])}\n{json.dumps([1, 'ended', ended])}\n".encode()
+    seen = Witness().read(b"", report + b"[]\n" * (99_998 + more))
+    assert (seen.sessions, seen.unfinished, seen.passed, len(read)) == (1, more, 1, 100_000)
+
+
 def test_only_the_watcher_itself_is_believed() -> None:
     witness = Witness()
     nonce = witness.report.rpartition("-")[2].encode()
