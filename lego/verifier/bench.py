@@ -99,7 +99,11 @@ class Bench:
         box.lay([Entry("/logs/agent", "dir", 0o777), *published(task)])
         env = {"DEBIAN_FRONTEND": "noninteractive", **stage.solution_env}
         clock = TrialClock(max(self._timeout, stage.agent_timeout or 0))
-        ending = await box.run(["/solution/solve.sh"], env=env, clock=clock, stage=stage)
+        try:
+            ending = await box.run(["/solution/solve.sh"], env=env, clock=clock, stage=stage)
+        except Unfit as error:
+            # No agent had a part in what lies there.
+            raise SandboxError(f"the solution of task {task.id} cannot begin: {error.message}", fault="task") from error
         refuse_unhealthy(ending, "the solution")
         if ending.reason == "lost":
             raise SandboxError(f"the container vanished while the solution of task {task.id} ran")

@@ -13,7 +13,7 @@ from lego.sandbox.podman import Podman
 from lego.sandbox.submission import Submission
 from lego.tasks.task import File, Healthcheck, Stage, Step, Strategy, Task
 from lego.verifier.bench import Bench, Place
-from lego.verifier.grade import Candidate, Nothing, Oracle
+from lego.verifier.grade import Candidate, Nothing, Oracle, grade
 from lego.verifier.steps import grade_steps, joined, one_reward, unmet
 from lego.verifier.verdict import Verdict
 from tests.sandbox.running import SMALL
@@ -120,3 +120,14 @@ async def test_a_setup_that_fails_is_the_tasks_fault(podman: Podman, busybox: st
     assert (verdict.outcome, verdict.reward) == ("error", None)
     assert verdict.detail["fault"] == "task" and "setup.sh" in verdict.detail["reason"]
     assert "no such thing" in verdict.detail["reason"]
+
+
+@pytest.mark.podman
+async def test_a_solution_that_leaves_nothing_to_begin_in_is_the_tasks_fault(podman: Podman, busybox: str) -> None:
+    two = stepped().steps[1]
+    spoils = {"solve.sh": File(b"#!/bin/sh\ncd /; rm -rf /app; ln -s /app /app\n")}
+    stages = (replace(two.task.stages[0], solution=spoils), two.task.stages[1])
+    place = Place(busybox, SMALL)
+    verdict = await grade(Bench(podman, replace(two.task, stages=stages), place, place, 60.0), Oracle())
+    assert (verdict.outcome, verdict.detail["fault"]) == ("error", "task"), verdict
+    assert "cannot begin" in verdict.detail["reason"]
