@@ -29,6 +29,9 @@ DropReason = Literal["protected", "reserved", "cache", "vcs", "build", "special"
 RESERVED = ("/logs/verifier", "/tests", "/solution")
 """The verifier's own places; whatever an agent leaves there is dropped and recorded."""
 
+START_UP_HOOKS = tuple(f"{name}{form}" for name in ("sitecustomize", "usercustomize") for form in (".py", "/", "*.so"))
+"""What Python imports by itself when it starts, as a module, a package or a library; gitwildmatch."""
+
 ALWAYS_PROTECTED = (
     "conftest.py",
     "pytest.ini",
@@ -36,8 +39,7 @@ ALWAYS_PROTECTED = (
     "pytest.toml",
     ".pytest.toml",
     "tox.ini",
-    "sitecustomize.py",
-    "usercustomize.py",
+    *START_UP_HOOKS,
     "*.pth",
     ".github/",
     ".gitlab-ci.yml",

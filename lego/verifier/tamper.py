@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from lego.sandbox.submission import Dropped, Submission
+from pathspec import GitIgnoreSpec
+
+from lego.sandbox.submission import START_UP_HOOKS, Dropped, Submission
 from lego.verifier.verdict import Finding
 from lego.verifier.witness import Seen
 
 _SETTINGS = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini")
-_HOOKS = frozenset(("conftest.py", "sitecustomize.py", "usercustomize.py", *_SETTINGS))
+_HOOKS = frozenset(("conftest.py", *_SETTINGS))
+_START_UP = GitIgnoreSpec.from_lines(START_UP_HOOKS)
 _FORGED = frozenset(
     ("early exit", "paid for failure", "no tests run", "no test passed", "tests rewritten", "reward file of its own")
 )
@@ -26,19 +29,20 @@ def findings(submission: Submission) -> tuple[Finding, ...]:
     """
     found = []
     for dropped in submission.dropped:
-        kind = _kind(dropped)
+        kind = _kind(dropped, submission.roots)
         if kind:
             found.append(Finding(kind, dropped.path, dropped.how))
     return tuple(found)
 
 
-def _kind(dropped: Dropped) -> str | None:
+def _kind(dropped: Dropped, roots: Sequence[str]) -> str | None:
     if dropped.reason == "reserved":
         return "verifier's place"
     if dropped.reason != "protected":
         return None
     path = PurePosixPath(dropped.path)
-    if path.name in _HOOKS or path.suffix == ".pth":
+    below = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), path)
+    if path.name in _HOOKS or path.suffix == ".pth" or _START_UP.match_file(below) or _START_UP.match_file(f"{below}/"):
         return "test hook"
     return None if dropped.how == "added" else "protected path"
 

@@ -43,8 +43,23 @@ _REACHES = (
 _ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame", "__closure__", "__code__")
 _FILES = ("open", "os.listdir", "os.scandir")
 _PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)/(?:task/\d+/)?(mem|fd|environ|maps)\b")
-# What only hands on a frame, in the name of who asked for it.
-_HANDS_ON = ("currentframe", "stack", "trace", "getouterframes", "getinnerframes", "walk_tb", "walk_stack")
+# What only hands on a frame, or what it holds, in the name of who asked for it: functions of the standard library, and
+# the files in it that they stand in. Another's function may have any name.
+_HANDS = ("inspect.py", "traceback.py", os.path.join("logging", "__init__.py"))
+_HANDS_ON = (
+    "currentframe",
+    "stack",
+    "trace",
+    "getouterframes",
+    "getinnerframes",
+    "walk_tb",
+    "walk_stack",
+    "getgeneratorlocals",
+    "getcoroutinelocals",
+    "getasyncgenlocals",
+    "getclosurevars",
+    "<lambda>",
+)
 _ORDER = ("passed", "xpassed", "xfailed", "skipped", "failed")
 
 
@@ -137,6 +152,7 @@ def _guard(say: Callable[[str], None], own: Tuple[str, ...]) -> Callable[[str, A
     """A hook for sys.addaudithook that says who reaches for what, each once."""
     standard, runner = (os.path.dirname(str(sys.modules[name].__file__)) for name in ("os", "_pytest"))
     trusted = (standard + os.sep, os.path.dirname(runner) + os.sep, "<frozen ", __file__)
+    hands = tuple(os.path.join(standard, name) for name in _HANDS)
     root = os.getcwd() + os.sep
     busy: Set[int] = set()
     said: Set[str] = set()
@@ -161,7 +177,7 @@ def _guard(say: Callable[[str], None], own: Tuple[str, ...]) -> Callable[[str, A
         try:
             what = reach(event, args)
             frame: Any = sys._getframe(1) if what else None
-            while frame is not None and frame.f_code.co_name in _HANDS_ON:
+            while frame is not None and _hands_on(frame.f_code, hands):
                 frame = frame.f_back
             if frame is None:
                 return
@@ -177,6 +193,10 @@ def _guard(say: Callable[[str], None], own: Tuple[str, ...]) -> Callable[[str, A
             busy.discard(me)
 
     return hook
+
+
+def _hands_on(code: types.CodeType, hands: Tuple[str, ...]) -> bool:
+    return code.co_name in _HANDS_ON and code.co_filename in hands
 
 
 def _snapshot() -> Dict[str, Tuple[int, int]]:

@@ -110,6 +110,7 @@ async def test_what_may_not_leave_is_dropped_and_recorded(podman: Podman, busybo
     mkdir -p .git/hooks pkg/__pycache__ .venv/bin build x.egg-info tests sub /logs/verifier
     touch .git/config .git/hooks/post-checkout pkg/__pycache__/a.pyc top.pyc .venv/bin/python build/o x.egg-info/PKG
     echo 1 > /logs/verifier/reward.txt; echo x > tests/test_a.py; echo x > tests/test_new.py; touch sub/evil.pth
+    mkdir sub/usercustomize; touch sub/usercustomize/__init__.py; ln -s sub sitecustomize
     touch sub/sitecustomize.py native.so setup.cfg; mkdir /solution; touch /solution/solve.sh /tmp/elsewhere
     """
     submission = await submit(podman, busybox, line, protected=("tests/", "setup.cfg"))
@@ -126,6 +127,8 @@ async def test_what_may_not_leave_is_dropped_and_recorded(podman: Podman, busybo
         "/app/tests/test_new.py": ("protected", "added"),
         "/app/sub/evil.pth": ("protected", "added"),
         "/app/sub/sitecustomize.py": ("protected", "added"),
+        "/app/sub/usercustomize/__init__.py": ("protected", "added"),
+        "/app/sitecustomize": ("protected", "added"),
         "/app/setup.cfg": ("protected", "added"),
         "/logs/verifier": ("reserved", "added"),
         "/solution": ("reserved", "added"),

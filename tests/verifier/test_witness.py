@@ -112,6 +112,12 @@ def test_code():
     one.__code__ = test_code.__code__
 def test_trace(): sys.settrace(None)
 def test_process(): open("/proc/self/environ").close()
+def trace(): sys._current_frames()
+def test_name(): trace()
+def test_locals():
+    async def one(): pass
+    run = one()
+    inspect.getcoroutinelocals(run), run.close()
 """
 ORDINARY = """
 import collections, copy, dataclasses, inspect, logging, pickle, traceback, typing, warnings
@@ -134,7 +140,8 @@ def test_it_sees_who_takes_hold_of_what_runs_it(tmp_path: Path) -> None:
     assert seen.failed == 0 and set(seen.reached) == {
         f"test_it.py: {what}"
         for what in ("sys._getframe", "gc.get_objects", "gc.get_referrers", "tb_frame", "gi_frame", "__code__",
-                     "sys.settrace", "/proc/*/environ")
+                     "sys.settrace", "/proc/*/environ", "sys._current_frames",
+                     "cr_frame")
     }  # fmt: skip
     assert [finding.kind for finding in runtime(seen, 1.0, replace(seen, reached=()))] == ["took hold of the test run"]
 
