@@ -10,6 +10,7 @@ The parent, root, alone writes the results; pytest runs in a child without right
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import pwd
@@ -23,17 +24,14 @@ import time
 from typing import Any, Dict, List
 
 PLUGIN = """
-import json, os
+from json.encoder import encode_basestring_ascii as quoted
 
 class Reporter:
-    def __init__(self, out, names):
-        self.out, self.names, self.outcome, self.pid = out, set(names), {}, os.getpid()
+    def __init__(self, tell, names):
+        self.tell, self.quoted, self.names, self.outcome = tell, quoted, set(names), {}
 
-    def say(self, **record):
-        if os.getpid() == self.pid:
-            data = json.dumps(record).encode() + b"\\n"
-            while data:
-                data = data[os.write(self.out, data):]
+    def say(self, id, outcome):
+        self.tell(('{"id": %s, "outcome": %s}' % (self.quoted(id), self.quoted(outcome))).encode() + b"\\n")
 
     def pytest_collection_modifyitems(self, config, items):
         items[:] = [item for item in items if item.nodeid in self.names]
@@ -52,9 +50,12 @@ class Reporter:
         self.say(id=nodeid, outcome=self.outcome.pop(nodeid, "missing"))
 """
 # All of the test runner is there before the first file of the project can be imported, unless it is the project. The
-# report is sealed only when pytest has come back to here, and nothing of the project's runs after that.
+# report is sealed only when pytest has come back to here, and nothing of the project's runs after that. No frame below
+# the tests holds the seal, which signal handlers would be given: it lies in a generator that is not running, and that
+# works for this frame alone. What is called here was looked up before anything of the project could exchange it.
 START = """
-import importlib, json, os, sys
+import gc, hashlib, importlib, json, os, sys
+import _signal, _thread
 
 def load(names):
     for name in names:
@@ -63,17 +64,58 @@ def load(names):
         except ImportError:
             pass
 
+def telling(out):
+    # One function writes a line, the other ends that and says what was written in all: a sum, for threads may write.
+    pid, getpid, write, lock, total = os.getpid(), os.getpid, os.write, _thread.RLock(), 0
+    sha256, number = hashlib.sha256, int.from_bytes
+
+    def tell(line):
+        nonlocal total
+        if getpid() == pid:
+            with lock:
+                value = number(sha256(line).digest(), "big")
+                total = (total + value) % (1 << 256)
+                while line:
+                    line = line[write(out, line):]
+
+    def end():
+        nonlocal pid
+        with lock:
+            pid = 0
+            return total
+
+    return tell, end
+
+def keeping(seal, home):
+    me, mac = sys._getframe(), hashlib.blake2b
+    try:
+        said = yield
+        word = mac(said.encode(), key=seal).hexdigest() if me.f_back is home else ""
+    finally:
+        seal = None
+    yield word
+
 def main():
     ask = json.loads(sys.stdin.read())
-    out, seal, leave, write = ask["out"], ask["seal"], os._exit, os.write
+    out, leave, write, plain = ask["out"], os._exit, os.write, int.__index__
+    still, handle, ignore, signals = gc.disable, _signal.signal, _signal.SIG_IGN, range(1, _signal.NSIG)
+    keeper = keeping(ask.pop("seal").encode(), sys._getframe())
+    next(keeper)
+    tell, end = telling(out)
     app = os.path.realpath(ask["app"]) + os.sep
-    paths = list(sys.path)
+    own = [os.path.abspath(one) for one in ask["path"].split(os.pathsep) if one]
+    paths = [*sys.path[:1], *own, *sys.path[1:]]
     sys.path[:] = [one for one in paths if not (os.path.realpath(one) + os.sep).startswith(app)]
     load(["pytest"])
     runner = sys.modules.get("_pytest.config")
     load(["_pytest." + name for name in getattr(runner, "default_plugins", ())])
     load([ask["witness"]] if ask["witness"] else [])
+    watcher = sys.modules.get(ask["witness"])
+    if watcher is not None:
+        watcher.through(tell)
     sys.path[:] = paths
+    if ask["path"]:
+        os.environ["PYTHONPATH"] = ask["path"]
     import pytest
     space = {}
     exec(ask["plugin"], space)
@@ -81,11 +123,18 @@ def main():
     sys.path.insert(0, ask["app"])
     args = ["-c", ask["settings"], "--rootdir", ask["app"], "-q", "--color=no", "-p", "no:cacheprovider", "--tb=short"]
     args += ["--continue-on-collection-errors", "--basetemp", ask["scratch"] + "/tmp"]
-    code = int(pytest.main(args + ask["files"], plugins=[space["Reporter"](out, ask["names"])]))
+    code = plain(pytest.main(args + ask["files"], plugins=[space["Reporter"](tell, ask["names"])]))
+    still()
+    for number in signals:
+        try:
+            handle(number, ignore)
+        except (OSError, ValueError):
+            pass
+    word = keeper.send("%x %d" % (end(), code))
     try:
         sys.stdout.flush()
     finally:
-        write(out, (seal + " " + str(code) + chr(10)).encode())
+        write(out, (word + chr(10)).encode())
         leave(code)
 
 main()
@@ -114,6 +163,7 @@ def readable(folder: str) -> None:
                 with contextlib.suppress(OSError):
                     mode = os.stat(name).st_mode & 0o7777 & ~0o022
                     os.chmod(name, mode | (0o555 if os.path.isdir(name) else 0o444))
+                    os.chown(name, 0, 0)
 
 
 def drain(process: subprocess.Popen[bytes], pipe: int, limit: float) -> bytes:
@@ -138,12 +188,16 @@ def drain(process: subprocess.Popen[bytes], pipe: int, limit: float) -> bytes:
     return data
 
 
-def outcomes(report: bytes, seal: bytes) -> Any:
-    """Test id -> the outcomes reported for it, None where the report was not sealed; and the witness's own lines."""
+def outcomes(report: bytes, seal: bytes, code: int) -> Any:
+    """Test id -> the outcomes reported for it, None where what was reported is not what the process of the tests
+    sealed, or was sealed with another exit code than its own; and the witness's own lines."""
     found: Dict[str, List[str]] = {}
     witnessed: List[str] = []
-    sealed = report.endswith(seal + b"\n")
-    for line in report.splitlines()[: -1 if sealed else None]:
+    lines = report.splitlines(keepends=True)
+    total = sum(int.from_bytes(hashlib.sha256(line).digest(), "big") for line in lines[:-1]) % (1 << 256)
+    word = hashlib.blake2b(b"%x %d" % (total, code), key=seal).hexdigest()
+    sealed = lines[-1:] == [word.encode() + b"\n"]
+    for line in lines[:-1] if sealed else lines:
         try:
             record = json.loads(line)
             if isinstance(record, list):
@@ -181,9 +235,11 @@ def main() -> None:
         "out": writing,
         "plugin": PLUGIN,
         "seal": os.urandom(16).hex(),
+        # Not in its environment: nothing of the project can be imported before the test runner is there.
+        "path": os.environ.get("PYTHONPATH", ""),
         "witness": os.path.basename(os.environ.get("LEGO_WITNESS_PLUGIN", "")).partition(".")[0],
     }
-    env = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
+    env = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     env["LEGO_WITNESS"] = f"fd:{writing}"
     env.update({"HOME": scratch, "TMPDIR": scratch, "TZ": "UTC", "PYTHONHASHSEED": "0"})
     with contextlib.suppress(KeyError):
@@ -196,7 +252,7 @@ def main() -> None:
         process.stdin.write(json.dumps(inner).encode())
         process.stdin.close()
     report = drain(process, reading, ask["limit"])
-    found, witnessed = outcomes(report, f"{inner['seal']} {process.returncode}".encode())
+    found, witnessed = outcomes(report, inner["seal"].encode(), process.returncode)
     if witness:
         with open(witness, "a") as file:
             file.writelines(witnessed)

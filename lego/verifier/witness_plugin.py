@@ -1,4 +1,4 @@
-# ruff: noqa: UP006, UP035
+# ruff: noqa: UP006, UP035, UP045
 """Runs inside the verification container, loaded by whatever pytest runs there: it says what that pytest did.
 
 It is there for what an exit code and a reward file cannot show: a test run that was left half way, tests that were
@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import types
-from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 _WATCHED = (
     "_pytest.runner",
@@ -63,16 +63,26 @@ _HANDS_ON = (
 _ORDER = ("passed", "xpassed", "xfailed", "skipped", "failed")
 
 
+_through: List[Callable[[bytes], None]] = []
+
+
+def through(tell: Callable[[bytes], None]) -> None:
+    """For a grader that loads this itself: the lines go to its function, which seals what it was told."""
+    _through.append(tell)
+
+
 def pytest_configure(config: Any) -> None:
     path = os.environ.get("LEGO_WITNESS")
     inner = "PYTEST_CURRENT_TEST" in os.environ or "PYTEST_XDIST_WORKER" in os.environ
     if path and not inner:
         os.environ.pop("LEGO_WITNESS")
-        config.pluginmanager.register(_Witness(path, config), "lego-witness")
+        tell = _through.pop() if _through else None
+        config.pluginmanager.register(_Witness(path, config, tell), "lego-witness")
 
 
 class _Witness:
-    def __init__(self, path: str, config: Any) -> None:
+    def __init__(self, path: str, config: Any, tell: Optional[Callable[[bytes], None]]) -> None:
+        self._tell, self._dumps = tell, json.dumps
         self._path, self._pid, self._config = path, os.getpid(), config
         self._outcomes: Dict[str, str] = {}
         self._code = {**_snapshot(), **_EARLY}
@@ -115,8 +125,12 @@ class _Witness:
     def _say(self, kind: str, what: Any) -> None:
         if os.getpid() != self._pid:
             return
-        line = json.dumps([self._pid, kind, what]) + "\n"
+        line = self._dumps([self._pid, kind, what]) + "\n"
         try:
+            if self._tell is not None:
+                self._tell(line.encode())
+                return
+            # Tasks made by an earlier lego bring a grader that seals nothing of what is said here.
             if self._path.startswith("fd:"):
                 os.write(int(self._path[3:]), line.encode())
                 return

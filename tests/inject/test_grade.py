@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from lego.verifier.witness import Witness
+from tests.attacks.hacks import RELAYS, TAKES_THE_SEAL, TURNS_LINES
 
 GOOD = "def add(a, b):\n    return a + b\n"
 BAD = "def add(a, b):\n    return a - b\n"
@@ -60,6 +61,21 @@ for descriptor in range(3, 64):
             os.write(descriptor, json.dumps({"id": name, "outcome": "passed"}).encode() + b"\\n")
     except OSError:
         pass
+"""
+# Threads, forks, handlers and pipes of its own, some of which the witness speaks of while they run beside the tests.
+BUSY = """import gc, inspect, os, signal, subprocess, sys, threading
+def _look(*looks):
+    for each in looks * 50:
+        each()
+for looks in (inspect.stack, gc.get_objects), (sys._current_frames, inspect.currentframe):
+    threading.Thread(target=_look, args=looks, daemon=True).start()
+signal.signal(signal.SIGUSR1, lambda number, frame: _look(inspect.stack))
+signal.raise_signal(signal.SIGUSR1)
+if os.fork() == 0:
+    gc.get_referrers(1)
+    os._exit(0)
+os.wait()
+subprocess.run([sys.executable, "-c", ""], check=True)
 """
 LEAVES = 'import os\ngetattr(os, "_ex" + "it")(1)\n'
 
@@ -107,7 +123,15 @@ def test_what_solves_the_task_is_paid_and_nothing_else_is(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "attack", [SAYS_EVERYTHING, TURNS_FAILURES, WRITES_LINES, LEAVES], ids=["says", "turns", "writes", "leaves"]
+    "attack",
+    [
+        SAYS_EVERYTHING,
+        TURNS_FAILURES,
+        WRITES_LINES,
+        LEAVES,
+        *(f"{each}\n" for each in (TAKES_THE_SEAL, RELAYS, TURNS_LINES)),
+    ],
+    ids=["says", "turns", "writes", "leaves", "takes the seal", "relays", "turns lines"],
 )
 def test_a_report_that_the_code_under_test_writes_is_not_paid(tmp_path: Path, attack: str) -> None:
     assert graded(tmp_path, {"calc.py": attack + BAD}) == "0"
@@ -119,9 +143,10 @@ def test_a_report_that_the_code_under_test_writes_is_not_paid(tmp_path: Path, at
     [
         (SAYS_EVERYTHING, {"reached": ("calc.py: gc.get_objects",), "unfinished": 1}),
         (TURNS_FAILURES, {"patched": ("_pytest.reports.TestReport.from_item_and_call",)}),
+        (BUSY, {"patched": (), "plugins": (), "unfinished": 0, "sessions": 1}),
         ("", {"reached": (), "patched": (), "plugins": (), "unfinished": 0, "sessions": 1}),
     ],
-    ids=["says", "turns", "honest"],
+    ids=["says", "turns", "busy", "honest"],
 )
 def test_what_a_witness_says_is_handed_on(tmp_path: Path, attack: str, said: dict[str, object]) -> None:
     witness = Witness()
@@ -131,6 +156,7 @@ def test_what_a_witness_says_is_handed_on(tmp_path: Path, attack: str, said: dic
         if entry.kind == "file":
             at.write_bytes(entry.data)
     env = {name: f"{tmp_path}/root{value}" for name, value in witness.env("").items()}
-    graded(tmp_path, {"calc.py": attack + GOOD}, env=env)
+    paid = graded(tmp_path, {"calc.py": attack + GOOD}, env=env)
+    assert paid == "1" or attack in (SAYS_EVERYTHING, TURNS_FAILURES)
     seen = witness.read(b"", Path(env["LEGO_WITNESS"]).read_bytes()).as_dict()
     assert {name: seen[name] for name in said} == said

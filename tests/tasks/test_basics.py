@@ -14,6 +14,7 @@ import pytest
 
 from lego.tasks.harbor import load
 from lego.tasks.validate import warnings
+from tests.attacks.hacks import RELAYS, TAKES_THE_SEAL, TURNS_LINES
 from tests.conftest import CONFIGS
 
 BASICS = CONFIGS / "tasks" / "basics"
@@ -128,6 +129,9 @@ def test_start_up_hooks_and_shadowing_earn_nothing(bench):
         "import sys, types\nsys.modules['shop.paging'] = types.ModuleType('shop.paging')\n",
         "import _pytest.runner as r\nr.pytest_runtest_call = lambda item: None\n"
         "import _pytest.python as p\np.Function.runtest = lambda self: None\n",
+        TAKES_THE_SEAL,
+        RELAYS,
+        TURNS_LINES,
     ],
 )
 def test_code_that_meddles_with_the_run_earns_nothing(bench, code):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,28 @@ def main(args, plugins):
         for kind, what in ("begun", {}), ("ended", {"status": 1, "counts": counts, **NO}):
             print(json.dumps([os.getpid(), kind, what]), file=file)
     return 1
+"""
+# Python's json in all, but that what it is told of the tests goes into a report of its own.
+SHADOW = b"""
+import importlib.util, os, re, sys, sysconfig
+folder = sysconfig.get_path("stdlib") + "/json"
+spec = importlib.util.spec_from_file_location("json", folder + "/__init__.py", submodule_search_locations=[folder])
+json = sys.modules["json"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(json)
+def loads(text, *args, old=json.loads, **more):
+    ask = old(text, *args, **more)
+    if isinstance(ask, dict) and "seal" in ask:
+        lines = []
+        for name in ask["names"]:
+            path, _, test = name.partition("::")
+            text = open("/app/" + path).read()
+            decoy = re.search(r"def %s\\(\\):\\n    assert (\\d+) == (\\d+)" % re.escape(test), text)
+            fails = "lego" in test or decoy and decoy[1] != decoy[2]
+            lines.append(json.dumps({"id": name, "outcome": "failed" if fails else "passed"}))
+        os.write(ask["out"], "\\n".join([*lines, ask["seal"] + " 1", ""]).encode())
+        vars(os)["_ex" + "it"](1)
+    return ask
+json.loads = loads
 """
 SAY = WRONG + b"\nprint('PASSED tests/test_it.py::test_two')\nprint('PASSED tests/test_it.py::test_one')\n"
 
@@ -160,6 +183,33 @@ async def test_only_what_is_solved_is_paid(
     verdict = await verify(podman, task, image, candidate, SMALL)
     assert verdict.reward == reward, (verdict.outcome, verdict.detail, verdict.log[-3000:].decode())
     assert task.grading.grader in verdict.trust
+
+
+@pytest.mark.podman
+async def test_what_the_path_names_is_imported_after_the_test_runner(podman: Podman, image: str) -> None:
+    task = ids_task(verifier_env={"PYTHONPATH": "/app/src:/app"})
+    shadow = Entry("/app/json/__init__.py", "file", 0o644, SHADOW)
+    helper = Entry("/app/src/helper.py", "file", 0o644, b"last = lambda xs: xs[-1]\n")
+    for code, reward in ((WRONG, 0.0), (b"from helper import last\n", 1.0)):
+        submission = wrote(code_=code)
+        entries = (
+            *submission.entries,
+            Entry("/app/json", "dir", 0o755),
+            shadow,
+            Entry("/app/src", "dir", 0o755),
+            helper,
+        )
+        verdict = await verify(podman, task, image, replace(submission, entries=entries), SMALL)
+        assert verdict.reward == reward, (verdict.detail, verdict.log[-3000:].decode())
+
+
+@pytest.mark.podman
+async def test_code_under_test_can_write_no_folder_of_the_project(podman: Podman, image: str) -> None:
+    """Also where its user owned it: the agent may have been that user."""
+    submission = wrote(code_=RIGHT + b"\nimport os\nassert not os.access('/app/tests', os.W_OK)\n")
+    own = Entry("/app/tests", "dir", 0o755, uid=65534, gid=65534, existed=True)
+    verdict = await verify(podman, ids_task(), image, replace(submission, entries=(own, *submission.entries)), SMALL)
+    assert verdict.reward == 1.0, (verdict.detail, verdict.log[-3000:].decode())
 
 
 @pytest.mark.podman

@@ -17,6 +17,8 @@ the tests and leaves no trace that the witness looks for could still forge the r
 
 import argparse
 import contextlib
+import gc
+import hashlib
 import importlib
 import json
 import os
@@ -29,7 +31,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -156,17 +160,71 @@ def run_pytest(app: Path, names: list[str], work: Path, user: int | None, limit:
     return found
 
 
+def telling(out: int) -> tuple[Callable[[bytes], None], Callable[[], int]]:
+    """A function that writes a line, and one that ends that and says what was written in all: a sum over the lines, for
+    threads may write."""
+    pid, getpid, write, lock, total = os.getpid(), os.getpid, os.write, threading.RLock(), 0
+    sha256, number = hashlib.sha256, int.from_bytes
+
+    def tell(line: bytes) -> None:
+        nonlocal total
+        if getpid() == pid:
+            with lock:
+                value = number(sha256(line).digest(), "big")
+                total = (total + value) % (1 << 256)
+                while line:
+                    line = line[write(out, line) :]
+
+    def end() -> int:
+        nonlocal pid
+        with lock:
+            pid = 0
+            return total
+
+    return tell, end
+
+
+def keeping(seal: bytes, home: Any) -> Generator[str, str, None]:
+    """Holds the seal, and puts it under what the frame `home` hands in, and no other. A generator that is not running
+    has no place among the frames that a signal handler is given."""
+    me, mac = sys._getframe(), hashlib.blake2b
+    try:
+        said = yield ""
+        word = mac(said.encode(), key=seal).hexdigest() if me.f_back is home else ""
+    finally:
+        seal = b""
+    yield word
+
+
 def inner() -> None:
-    """The process of the tests. It seals its report only when pytest has come back to here, and leaves at once."""
+    """The process of the tests. It seals its report only when pytest has come back to here, and leaves at once.
+
+    What it calls then was looked up before anything of the project could exchange it.
+    """
     ask = json.loads(sys.stdin.read())
-    out, seal, leave, write = ask["out"], ask.pop("seal").encode(), os._exit, os.write
+    out, leave, write, plain = ask["out"], os._exit, os.write, int.__index__
+    raw = importlib.import_module("_signal")
+    still, handle, ignore = gc.disable, raw.signal, raw.SIG_IGN
+    signals = raw.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    keeper = keeping(ask.pop("seal").encode(), sys._getframe())
+    next(keeper)
+    tell, end = telling(out)
     if witness := ask.pop("witness"):
+        # All of pytest is there before what looks at it.
+        for name in importlib.import_module("_pytest.config").default_plugins:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(f"_pytest.{name}")
         sys.path.append(os.path.dirname(witness))
         ask["plugins"] = [*ask["plugins"], Path(witness).stem]
-    code = importlib.import_module("run_tests").run(ask, out)
+        importlib.import_module(Path(witness).stem).through(tell)
+    code = plain(importlib.import_module("run_tests").run(ask, tell))
+    still()
+    for number in signals:
+        handle(number, ignore)
+    word = keeper.send(f"{end():x} {code}")
     with contextlib.suppress(Exception):
         sys.stdout.flush()
-    write(out, seal + b"\n")
+    write(out, f"{word}\n".encode())
     leave(code)
 
 
@@ -217,16 +275,25 @@ def owner(pid: str) -> int:
         return -1
 
 
+def sealed(report: bytes, seal: str, code: int) -> tuple[list[bytes], bool]:
+    """The lines of a report, and whether the process of the tests sealed these, all of them, with its own exit code."""
+    lines = report.splitlines(keepends=True)
+    total = sum(int.from_bytes(hashlib.sha256(line).digest(), "big") for line in lines[:-1]) % (1 << 256)
+    word = hashlib.blake2b(f"{total:x} {code}".encode(), key=seal.encode()).hexdigest()
+    good = lines[-1:] == [f"{word}\n".encode()]
+    return lines[:-1] if good else lines, good
+
+
 def outcomes(report: bytes, seal: str, code: int) -> tuple[dict[str, list[str]], list[Any]]:
     """What the tests' process said: test id to the outcomes reported for it, and the witness's own lines.
 
-    No outcomes where the report was not sealed, goes on after its seal, or tells another end than that of the process.
+    No outcomes where the report was not sealed, or tells another end than that of the process.
     """
     found: dict[str, list[str]] = {}
     witnessed: list[Any] = []
     ended = None
-    *lines, last = report.splitlines() or [b""]
-    for line in lines if last == seal.encode() else [*lines, last]:
+    lines, good = sealed(report, seal, code)
+    for line in lines:
         try:
             record = json.loads(line)
             if isinstance(record, list):
@@ -236,8 +303,8 @@ def outcomes(report: bytes, seal: str, code: int) -> tuple[dict[str, list[str]],
             if "id" in record:
                 found.setdefault(record["id"], []).append(record["outcome"])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            last = b""
-    if last != seal.encode() or ended is None or ended != code:
+            good = False
+    if not good or ended is None or ended != code:
         print(f"the process of the tests did not come to its own end (exit code {code})")
         return {}, witnessed
     return found, witnessed

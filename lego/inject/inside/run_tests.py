@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 Ask = dict[str, Any]
@@ -30,8 +30,8 @@ WAITING = 4
 class Reporter:
     """A pytest plug-in: keeps the named tests alone, limits each in time, says what became of it."""
 
-    def __init__(self, ask: Ask, out: int, coverage: Any) -> None:
-        self.ask, self.out, self.coverage = ask, out, coverage
+    def __init__(self, ask: Ask, tell: Callable[[bytes], None], coverage: Any) -> None:
+        self.ask, self.tell, self.dumps, self.coverage = ask, tell, json.dumps, coverage
         self.names = None if ask.get("names") is None else set(ask["names"])
         self.now: dict[str, Any] = {}
         self.homes: dict[str, list[str] | None] = {}
@@ -39,9 +39,7 @@ class Reporter:
         self.session: Any = None
 
     def say(self, **record: Any) -> None:
-        data = json.dumps(record).encode() + b"\n"
-        while data:
-            data = data[os.write(self.out, data) :]
+        self.tell(self.dumps(record).encode() + b"\n")
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -109,7 +107,7 @@ class Reporter:
                 signal.signal(number, handler)
 
 
-def plugin(pytest: Any, ask: Ask, out: int, coverage: Any) -> Reporter:
+def plugin(pytest: Any, ask: Ask, tell: Callable[[bytes], None], coverage: Any) -> Reporter:
     class Hooks(Reporter):
         @pytest.hookimpl(wrapper=True)
         def pytest_runtest_setup(self, item: Any) -> Iterator[None]:
@@ -134,7 +132,7 @@ def plugin(pytest: Any, ask: Ask, out: int, coverage: Any) -> Reporter:
                     report.said = failure(call.excinfo, item, self.compared, ask["app"])
             return report
 
-    return Hooks(ask, out, coverage)
+    return Hooks(ask, tell, coverage)
 
 
 def home(item: Any, app: str) -> list[str] | None:
@@ -203,8 +201,18 @@ def lines_by_test(coverage: Any, app: str) -> tuple[dict[str, dict[int, list[int
     return files, list(numbers)
 
 
-def run(ask: Ask, out: int) -> int:
-    """Run what `ask` describes; `out` is a descriptor for the lines. Returns pytest's exit code.
+def into(out: int) -> Callable[[bytes], None]:
+    """Writes lines to a descriptor."""
+
+    def tell(line: bytes) -> None:
+        while line:
+            line = line[os.write(out, line) :]
+
+    return tell
+
+
+def run(ask: Ask, tell: Callable[[bytes], None]) -> int:
+    """Run what `ask` describes; `tell` gets the lines. Returns pytest's exit code.
 
     ask: app (folder of the project), settings (a pytest.ini), files (given to pytest), names (test ids, or null for
     all), limit (seconds of CPU a test), stop_at_limit, scratch (a folder that may be written), detail, coverage,
@@ -224,7 +232,7 @@ def run(ask: Ask, out: int) -> int:
     args += ["--tb=native"] if not ask.get("detail") else []
     if coverage is not None:
         coverage.start()
-    reporter = plugin(pytest, ask, out, coverage)
+    reporter = plugin(pytest, ask, tell, coverage)
     code = int(pytest.main([*args, *ask["files"]], plugins=[reporter]))
     if coverage is not None:
         coverage.stop()
@@ -236,4 +244,4 @@ def run(ask: Ask, out: int) -> int:
 
 if __name__ == "__main__":
     asked = json.loads(sys.stdin.read())
-    sys.exit(run(asked, asked["out"]))
+    sys.exit(run(asked, into(asked["out"])))

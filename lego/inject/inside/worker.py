@@ -93,7 +93,7 @@ def run_suite(job: dict[str, Any]) -> dict[str, Any]:
             sys.pycache_prefix = CACHE
             sys.dont_write_bytecode = False
             sys.argv = ["pytest"]
-            code = run_tests.run({**job["ask"], "scratch": SCRATCH}, report)
+            code = run_tests.run({**job["ask"], "scratch": SCRATCH}, run_tests.into(report))
         finally:
             os._exit(code)
     hung = not wait(pid, job["budget"])

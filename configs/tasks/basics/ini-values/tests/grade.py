@@ -17,6 +17,8 @@ the tests and leaves no trace that the witness looks for could still forge the r
 import argparse
 import ast
 import contextlib
+import gc
+import hashlib
 import importlib
 import json
 import os
@@ -28,8 +30,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Generator
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
+from typing import Any
 
 LIMIT = 45.0
 TEST_LIMIT = 20
@@ -52,8 +58,8 @@ def time_limit():
 class Reporter:
     """A pytest plug-in that says what became of each test."""
 
-    def __init__(self, out: int) -> None:
-        self.out = out
+    def __init__(self, tell: Callable[[bytes], None]) -> None:
+        self.tell, self.quoted = tell, encode_basestring_ascii
         self.outcome: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report) -> None:
@@ -66,7 +72,7 @@ class Reporter:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         name = nodeid.replace(".py::", ".")
-        os.write(self.out, json.dumps([name, self.outcome.get(nodeid, "missing")]).encode() + b"\n")
+        self.tell(f"[{self.quoted(name)}, {self.quoted(self.outcome.get(nodeid, 'missing'))}]\n".encode())
 
 
 def named_tests(folder: Path) -> list[str]:
@@ -142,23 +148,74 @@ def run_pytest(app: Path, work: Path, user: int | None) -> dict[str, list[str]]:
     report = listen(process, reading)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    return outcomes(report, f"{ask['seal']} {process.wait()}".encode())
+    return outcomes(report, ask["seal"], process.wait())
+
+
+def telling(out: int) -> tuple[Callable[[bytes], None], Callable[[], int]]:
+    """A function that writes a line, and one that ends that and says what was written in all: a sum over the lines, for
+    threads may write."""
+    pid, getpid, write, lock, total = os.getpid(), os.getpid, os.write, threading.RLock(), 0
+    sha256, number = hashlib.sha256, int.from_bytes
+
+    def tell(line: bytes) -> None:
+        nonlocal total
+        if getpid() == pid:
+            with lock:
+                value = number(sha256(line).digest(), "big")
+                total = (total + value) % (1 << 256)
+                while line:
+                    line = line[write(out, line) :]
+
+    def end() -> int:
+        nonlocal pid
+        with lock:
+            pid = 0
+            return total
+
+    return tell, end
+
+
+def keeping(seal: bytes, home: Any) -> Generator[str, str, None]:
+    """Holds the seal, and puts it under what the frame `home` hands in, and no other. A generator that is not running
+    has no place among the frames that a signal handler is given."""
+    me, mac = sys._getframe(), hashlib.blake2b
+    try:
+        said = yield ""
+        word = mac(said.encode(), key=seal).hexdigest() if me.f_back is home else ""
+    finally:
+        seal = b""
+    yield word
 
 
 def inner() -> None:
-    """The process of the tests. It seals its report only when pytest has come back to here, and leaves at once."""
+    """The process of the tests. It seals its report only when pytest has come back to here, and leaves at once.
+
+    What it calls then was looked up before anything of the project could exchange it.
+    """
     import pytest
 
     ask = json.loads(sys.stdin.read())
-    out, seal, leave, write = ask["out"], ask["seal"], os._exit, os.write
+    out, leave, write, plain = ask["out"], os._exit, os.write, int.__index__
+    raw = importlib.import_module("_signal")
+    still, handle, ignore = gc.disable, raw.signal, raw.SIG_IGN
+    signals = raw.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    keeper = keeping(ask.pop("seal").encode(), sys._getframe())
+    next(keeper)
+    tell, end = telling(out)
     if ask["witness"]:
         sys.path.append(os.path.dirname(ask["witness"]))
-        ask["args"] += ["-p", importlib.import_module(Path(ask["witness"]).stem).__name__]
+        witness = importlib.import_module(Path(ask["witness"]).stem)
+        witness.through(tell)
+        ask["args"] += ["-p", witness.__name__]
     sys.path.append(ask["app"])
-    code = int(pytest.main(ask["args"], plugins=[Reporter(out)]))
+    code = plain(pytest.main(ask["args"], plugins=[Reporter(tell)]))
+    still()
+    for number in signals:
+        handle(number, ignore)
+    word = keeper.send(f"{end():x} {code}")
     with contextlib.suppress(Exception):
         sys.stdout.flush()
-    write(out, f"{seal} {code}\n".encode())
+    write(out, f"{word}\n".encode())
     leave(code)
 
 
@@ -185,13 +242,22 @@ def listen(process: "subprocess.Popen[bytes]", pipe: int) -> bytes:
     return bytes(data)
 
 
-def outcomes(report: bytes, seal: bytes) -> dict[str, list[str]]:
-    """Test name to the outcomes reported for it; empty where the report was not sealed, or goes on after its seal. What
-    the witness said is handed on."""
+def sealed(report: bytes, seal: str, code: int) -> tuple[list[bytes], bool]:
+    """The lines of a report, and whether the process of the tests sealed these, all of them, with its own exit code."""
+    lines = report.splitlines(keepends=True)
+    total = sum(int.from_bytes(hashlib.sha256(line).digest(), "big") for line in lines[:-1]) % (1 << 256)
+    word = hashlib.blake2b(f"{total:x} {code}".encode(), key=seal.encode()).hexdigest()
+    good = lines[-1:] == [f"{word}\n".encode()]
+    return lines[:-1] if good else lines, good
+
+
+def outcomes(report: bytes, seal: str, code: int) -> dict[str, list[str]]:
+    """Test name to the outcomes reported for it; empty where the report was not sealed. What the witness said is handed
+    on."""
     found: dict[str, list[str]] = {}
     witnessed: list[str] = []
-    *lines, last = report.splitlines() or [b""]
-    for line in lines if last == seal else [*lines, last]:
+    lines, good = sealed(report, seal, code)
+    for line in lines:
         try:
             record = json.loads(line)
             if len(record) == 2:
@@ -199,11 +265,11 @@ def outcomes(report: bytes, seal: bytes) -> dict[str, list[str]]:
             else:
                 witnessed.append(json.dumps(record) + "\n")
         except (ValueError, TypeError, KeyError, RecursionError):
-            last = b""
+            good = False
     if witnessed and "LEGO_WITNESS" in os.environ:
         with open(os.environ["LEGO_WITNESS"], "a") as file:
             file.writelines(witnessed)
-    if last != seal:
+    if not good:
         print("the process of the tests did not come to its own end")
         return {}
     return found
