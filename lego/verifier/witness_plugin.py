@@ -4,6 +4,8 @@
 It is there for what an exit code and a reward file cannot show: a test run that was left half way, tests that were
 skipped, a test runner whose parts were exchanged, code that took hold of what runs it. What is said of the last is said
 before it is done. Standard library only, Python 3.6 and newer; it fails no test run.
+
+PYTEST_DONT_REWRITE: that it is there already, where a grader loads it, is nothing to warn of.
 """
 
 import json
@@ -28,7 +30,8 @@ _WATCHED = (
     "unittest.case",
 )
 _MOST = 200
-# Every way in Python to a frame, to all objects, or to the code of a function raises one of these.
+# The ways in Python to a frame, to all objects, or to the code of a function that are announced. A signal handler is
+# given a frame without being announced: nothing that decides may lie in one while code under test runs.
 _REACHES = (
     "gc.get_objects",
     "gc.get_referrers",
@@ -42,10 +45,11 @@ _REACHES = (
 )
 _ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame", "__closure__", "__code__")
 _FILES = ("open", "os.listdir", "os.scandir")
+_ASKED = frozenset((*_REACHES, *_FILES, "ctypes.dlsym"))
 _PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)/(?:task/\d+/)?(mem|fd|environ|maps)\b")
 # What only hands on a frame, or what it holds, in the name of who asked for it: functions of the standard library, and
 # the files in it that they stand in. Another's function may have any name.
-_HANDS = ("inspect.py", "traceback.py", os.path.join("logging", "__init__.py"))
+_HANDS = ("inspect.py", "traceback.py", os.path.join("logging", "__init__.py"), os.path.join("ctypes", "__init__.py"))
 _HANDS_ON = (
     "currentframe",
     "stack",
@@ -59,6 +63,8 @@ _HANDS_ON = (
     "getasyncgenlocals",
     "getclosurevars",
     "<lambda>",
+    "__getattr__",
+    "__getitem__",
 )
 _ORDER = ("passed", "xpassed", "xfailed", "skipped", "failed")
 
@@ -177,12 +183,15 @@ def _guard(say: Callable[[str], None], own: Tuple[str, ...]) -> Callable[[str, A
         if event in ("object.__getattr__", "object.__setattr__"):
             name = args[1]
             return name if name in _ATTRIBUTES and (name != "__code__" or event == "object.__setattr__") else ""
+        if event == "ctypes.dlsym":
+            name = str(args[1])
+            return f"ctypes: {name}" if name.startswith(("Py", "_Py")) else ""
         path = os.fsdecode(args[0]) if args and not isinstance(args[0], int) else ""
         process = _PROCESS.match(path)
         return f"/proc/*/{process.group(1)}" if process else "the witness" if path.startswith(own) else ""
 
     def hook(event: str, args: Any) -> None:
-        if event not in _REACHES and event not in _FILES and not event.startswith("object.__"):
+        if event not in _ASKED and not event.startswith("object.__"):
             return
         me = threading.get_ident()
         if me in busy or len(said) >= _MOST:

@@ -64,6 +64,10 @@ for descriptor in range(3, 64):
 """
 # Threads, forks, handlers and pipes of its own, some of which the witness speaks of while they run beside the tests.
 BUSY = """import gc, inspect, os, signal, subprocess, sys, threading
+if os.fork() == 0:
+    gc.get_referrers(1)
+    os._exit(0)
+os.wait()
 def _look(*looks):
     for each in looks * 50:
         each()
@@ -71,10 +75,6 @@ for looks in (inspect.stack, gc.get_objects), (sys._current_frames, inspect.curr
     threading.Thread(target=_look, args=looks, daemon=True).start()
 signal.signal(signal.SIGUSR1, lambda number, frame: _look(inspect.stack))
 signal.raise_signal(signal.SIGUSR1)
-if os.fork() == 0:
-    gc.get_referrers(1)
-    os._exit(0)
-os.wait()
 subprocess.run([sys.executable, "-c", ""], check=True)
 """
 LEAVES = 'import os\ngetattr(os, "_ex" + "it")(1)\n'
@@ -90,7 +90,14 @@ def pack(files: Mapping[str, str]) -> bytes:
     return buffer.getvalue()
 
 
-def graded(folder: Path, files: Mapping[str, str], *, tests: str = TESTS, env: Mapping[str, str] | None = None) -> str:
+def graded(
+    folder: Path,
+    files: Mapping[str, str],
+    *,
+    tests: str = TESTS,
+    env: Mapping[str, str] | None = None,
+    settings: str = "[pytest]\n",
+) -> str:
     """What a submission of `files` is paid: the content of reward.txt."""
     hidden, app, out = folder / "hidden", folder / "app", folder / "out"
     for place in (hidden, app, out):
@@ -100,7 +107,7 @@ def graded(folder: Path, files: Mapping[str, str], *, tests: str = TESTS, env: M
     for name in ("grade.py", "run_tests.py"):
         (hidden / name).write_bytes(inside.joinpath(name).read_bytes())
     (hidden / "names.json").write_text(json.dumps(NAMES))
-    (hidden / "settings.json").write_text(json.dumps({"pytest_ini": "[pytest]\n", "plugins": [], "test_limit": 10}))
+    (hidden / "settings.json").write_text(json.dumps({"pytest_ini": settings, "plugins": [], "test_limit": 10}))
     (hidden / "suite.tar").write_bytes(pack({"tests/test_calc.py": tests, "tests/conftest.py": ""}))
     (app / "conftest.py").write_text("")  # puts the project on the path
     for path, text in files.items():
@@ -156,7 +163,8 @@ def test_what_a_witness_says_is_handed_on(tmp_path: Path, attack: str, said: dic
         if entry.kind == "file":
             at.write_bytes(entry.data)
     env = {name: f"{tmp_path}/root{value}" for name, value in witness.env("").items()}
-    paid = graded(tmp_path, {"calc.py": attack + GOOD}, env=env)
+    # Which is no warning, where warnings are errors.
+    paid = graded(tmp_path, {"calc.py": attack + GOOD}, env=env, settings="[pytest]\nfilterwarnings = error\n")
     assert paid == "1" or attack in (SAYS_EVERYTHING, TURNS_FAILURES)
     seen = witness.read(b"", Path(env["LEGO_WITNESS"]).read_bytes()).as_dict()
     assert {name: seen[name] for name in said} == said

@@ -92,7 +92,7 @@ def test_it_sees_a_plug_in_that_came_later(tmp_path: Path) -> None:
 
 
 FRAMES = """
-import gc, inspect, logging, sys, traceback
+import ctypes, gc, inspect, logging, sys, traceback
 
 def test_getframe(): sys._getframe(1)
 def test_inspect(): inspect.currentframe().f_back
@@ -112,6 +112,7 @@ def test_code():
     one.__code__ = test_code.__code__
 def test_trace(): sys.settrace(None)
 def test_process(): open("/proc/self/environ").close()
+def test_ctypes(): ctypes.pythonapi.PyEval_GetFrame
 def trace(): sys._current_frames()
 def test_name(): trace()
 def test_locals():
@@ -132,6 +133,7 @@ def test_ordinary(caplog):
     except ZeroDivisionError: traceback.format_exc()
     pickle.loads(pickle.dumps(copy.deepcopy([1]))), open(__file__).close()
     gc = __import__("gc"); gc.collect()
+    ctypes = __import__("ctypes"); ctypes.CDLL(None).strlen
 """
 
 
@@ -141,7 +143,7 @@ def test_it_sees_who_takes_hold_of_what_runs_it(tmp_path: Path) -> None:
         f"test_it.py: {what}"
         for what in ("sys._getframe", "gc.get_objects", "gc.get_referrers", "tb_frame", "gi_frame", "__code__",
                      "sys.settrace", "/proc/*/environ", "sys._current_frames",
-                     "cr_frame")
+                     "cr_frame", "ctypes: PyEval_GetFrame")
     }  # fmt: skip
     assert [finding.kind for finding in runtime(seen, 1.0, replace(seen, reached=()))] == ["took hold of the test run"]
 
