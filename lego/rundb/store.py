@@ -20,6 +20,9 @@ from lego.rundb.owner import new_owner
 Row = dict[str, Any]
 Params = Sequence[Any] | Mapping[str, Any]
 
+_PATIENCE, _PAUSE = 30.0, 0.01
+"""Seconds: how long a lock is waited for, and between two tries where SQLite itself does not wait."""
+
 _NETWORK_FILESYSTEMS = {
     "nfs",
     "nfs4",
@@ -65,12 +68,12 @@ class Store:
             ) from error
         _refuse_network_filesystem(path.parent)
         with _explained(path):
-            fresh = not path.exists()
-            connection = sqlite3.connect(path, timeout=30.0, isolation_level=None)
+            fresh = not path.exists() or not path.stat().st_size
+            connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
             db = Database(connection)
             if fresh:
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            _log_ahead(connection)
             # What was acknowledged survives a killed process; a power cut can cost the last moments, never the file.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
@@ -175,7 +178,7 @@ def _explained(path: Path) -> Iterator[None]:
             ) from error
         if "locked" in text:
             raise StoreError(
-                f"{path} stayed locked for 30 s by another process", hint="is another lego stuck?"
+                f"{path} stayed locked for {_PATIENCE:.0f} s by another process", hint="is another lego stuck?"
             ) from error
         if "unable to open" in text or "readonly" in text:
             raise StoreError(
@@ -186,6 +189,20 @@ def _explained(path: Path) -> Iterator[None]:
         if isinstance(error, sqlite3.IntegrityError):
             raise
         raise StoreError(f"{path} is not a run database: {error}", fault="user") from error
+
+
+def _log_ahead(connection: sqlite3.Connection) -> None:
+    """Set the file's journal mode. Where another process is at that at the same moment, as two commands that begin one
+    run are, SQLite does not wait for it as it otherwise does."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE)
 
 
 def _refuse_newer(path: Path, db: Database) -> None:
@@ -202,7 +219,7 @@ def _refuse_newer(path: Path, db: Database) -> None:
 def _connect_read_only(path: Path) -> sqlite3.Connection:
     """Beside running writers through the index that they share. Where nobody runs and a full disk has no room for that
     index, without one: the file alone, or under a lock of our own where a killed writer left a log beside it."""
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0, isolation_level=None)
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_PATIENCE, isolation_level=None)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         return connection
@@ -213,7 +230,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     log = path.with_name(f"{path.name}-wal")
     if not (log.exists() and log.stat().st_size):
         return sqlite3.connect(f"file:{path}?immutable=1", uri=True, isolation_level=None)
-    connection = sqlite3.connect(path, timeout=30.0, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
     connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
     return connection
 

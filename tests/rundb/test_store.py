@@ -3,6 +3,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,29 @@ from lego.errors import ConfigError, StoreError
 from lego.rundb import catalogue, meta
 from lego.rundb.catalogue import TaskEntry
 from lego.rundb.store import Store, _refuse_network_filesystem
+
+
+def test_commands_that_begin_one_run_at_the_same_moment_all_open_it(tmp_path: Path) -> None:
+    """Over and over, for they meet in the middle of it only now and then."""
+    failed: list[Exception] = []
+
+    def begin(path: Path, barrier: threading.Barrier) -> None:
+        barrier.wait()
+        try:
+            store = Store.open(path)
+            assert store.value("PRAGMA journal_mode") == "wal" and store.value("PRAGMA auto_vacuum") == 2
+            store.close()
+        except Exception as error:
+            failed.append(error)
+
+    for number in range(100):
+        barrier = threading.Barrier(6)
+        threads = [threading.Thread(target=begin, args=(tmp_path / f"{number}.db", barrier)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failed == []
 
 
 def test_a_database_from_a_newer_version_is_refused(tmp_path: Path) -> None:
