@@ -37,7 +37,7 @@ def evaluation(policy: int, passed: int, low: float, high: float) -> dict[str, A
 
 def result(name: str, before: int, after: int, **more: Any) -> dict[str, Any]:
     return {
-        "name": name, "objective": "gspo", "seed": 1, "lr": 1e-4, "shuffled": False,
+        "name": name, "objective": "gspo", "seed": 1, "lr": 1e-4, "shuffled": False, "dtype": "float32",
         "evals": [evaluation(1, before, 0.1, 0.2), evaluation(21, after, 0.7, 0.8)],
         "compared": {"better": after - before, "worse": 0, "p": 0.001},
         "rounds": [
@@ -52,13 +52,13 @@ def test_the_page_is_made_of_the_results(learn: ModuleType, tmp_path: Path) -> N
     results.mkdir()
     page.write_text(f"Words.\n{learn.MARKER}\nold numbers 0.999\n")
     (results / "a.json").write_text(json.dumps(result("a", 20, 120)))
-    (results / "b.json").write_text(json.dumps(result("b", 20, 24, shuffled=True)))
+    (results / "b.json").write_text(json.dumps(result("b", 20, 24, shuffled=True, dtype="bfloat16")))
     learn.write_page(results, page)
     text = page.read_text()
     assert text.startswith("Words.\n") and "0.999 " not in text
     rows = [line for line in text.splitlines() if line.startswith(("| a |", "| b |"))]
     assert "| 0.125 [0.100, 0.200] | 0.750 [0.700, 0.800] | +0.625 | yes (0.100) |" in rows[0]
-    assert "rewards exchanged" in rows[1] and "| +0.025 | no (0.100) |" in rows[1]
+    assert "| gspo, rewards exchanged, bfloat16 |" in rows[1] and "| +0.025 | no (0.100) |" in rows[1]
     assert "10 → 60 of 80" in text and "1.50 | 0.999910 | 3.0e-07 | 0 | infra 2 |" in text
     minidom.parseString((results / "a.svg").read_text())
 

@@ -94,7 +94,7 @@ def test_workers_are_on_the_device_that_the_engine_is_told(tmp_path, monkeypatch
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(deepspeed.deepspeed, "init_distributed", joined.append)
+    monkeypatch.setattr(deepspeed.deepspeed, "init_distributed", lambda backend, timeout: joined.append(backend))
     monkeypatch.delenv("DS_ACCELERATOR", raising=False)
     words = launch.command(section(), tmp_path, wanted)
     assert words[words.index("--nproc-per-node") + 1] == str(processes)
