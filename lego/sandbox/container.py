@@ -325,8 +325,10 @@ class Box:
                             if await self.podman.call(self._state) != "running":
                                 break
                             ask_at = now + _ASK_AFTER
-                        if killed is not None and now > over_at + _GIVE_UP_AFTER:
-                            raise SandboxError(f"container {self.name} does not end though it was killed")
+                        if now > over_at + _GIVE_UP_AFTER:
+                            if not gone.done():
+                                raise SandboxError(f"container {self.name} does not end though it was killed")
+                            break
                 note_group(group, evidence)
             finally:
                 if stopping is not None:

@@ -67,7 +67,8 @@ def state(podman: Podman, container: str) -> State:
             return "gone"
         raise SandboxError(f"podman cannot say how container {container[:12]} is: {response.text[:300]}")
     told = response.json()["State"]
-    return "running" if told["Running"] else int(told["ExitCode"])
+    # While it is being stopped the exit code is 0, and stands for none.
+    return "running" if told["Running"] or told["Status"] == "stopping" else int(told["ExitCode"])
 
 
 def _end_unrecorded(podman: Podman, container: str) -> bool:

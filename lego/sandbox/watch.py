@@ -82,16 +82,18 @@ def disk_use(upper: str, limit: int) -> int:
 
 
 async def told_by_podman(ask: Callable[[], Awaitable[State]]) -> int | None:
-    """The exit code of a container that was killed by neither us nor the kernel, None if it is gone.
+    """The exit code of a container that was killed by neither us nor the kernel, None if it is gone, or podman has none
+    (or a negative one, which is the same).
 
-    The agent may kill its own harness; only the host can take the container away, a moment after the kill.
+    The agent may kill its own harness; only the host can take the container away, a moment after the kill, or the
+    monitor that would have told the code.
     """
     rc: int | None = None
     for _ in range(5):
         state = await ask()
         if state == "gone":
             return None
-        rc = state if isinstance(state, int) else rc
+        rc = state if isinstance(state, int) and state >= 0 else rc
         await asyncio.sleep(0.1)
     return rc
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -221,6 +223,28 @@ async def test_a_container_taken_away_is_lost_not_failed(podman: Podman, busybox
         assert await podman.call(remove, podman, box.name)
         ending = await running
     assert ending.reason == "lost"
+
+
+@pytest.mark.parametrize("removed", [False, True])
+async def test_without_its_monitor_a_container_has_no_exit_code(
+    podman: Podman, busybox: str, removed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Podman says 0 of it while it is being stopped, which nobody has seen."""
+    monkeypatch.setattr("lego.sandbox.container._GIVE_UP_AFTER", 2.0)
+    started = asyncio.Event()
+    async with open_box(podman, BoxSpec(busybox, SMALL)) as box:
+        running = asyncio.ensure_future(
+            box.run(["sh", "-c", "echo up; sleep 1000"], on_output=lambda stream, data: started.set())
+        )
+        await started.wait()
+        shown = podman.request("get", f"/containers/{box.name}/json").json()
+        os.kill(int(Path(shown["ConmonPidFile"]).read_text()), signal.SIGKILL)
+        if removed:
+            assert await podman.call(remove, podman, box.name)
+        else:
+            os.kill(shown["State"]["Pid"], signal.SIGKILL)
+        ending = await running
+    assert (ending.rc, ending.reason) == (None, "lost")
 
 
 @pytest.mark.parametrize("first", [False, True])
