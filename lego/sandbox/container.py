@@ -33,7 +33,7 @@ from lego.sandbox.podman import Podman
 from lego.sandbox.probe import MAP_START
 from lego.sandbox.rootfs import UNFIT, Carried, Job, LayJob, ReadJob, TreeJob
 from lego.sandbox.seal import lent_folder
-from lego.sandbox.watch import State, disk_use, exit_watch, note_group, read_exit, settled, told_by_podman
+from lego.sandbox.watch import State, disk_use, exit_watch, note_group, read_exit, read_pid, settled, told_by_podman
 from lego.tasks.task import File, Stage
 
 _TICK_FIRST, _TICK_LAST = 0.01, 0.1
@@ -254,7 +254,7 @@ class Box:
         try:
             self.podman.request("post", f"/containers/{self._id}/kill", params=params, allow=(404, 409, 500))
         except SandboxError:
-            pid = self._pid()
+            pid = read_pid(Path(self._pid_file))
             if pid is None or self.podman.capabilities.rootless:
                 raise
             with contextlib.suppress(ProcessLookupError):
@@ -276,7 +276,7 @@ class Box:
         begun = time.monotonic()
         path = self._userdata(self.podman.paths.graph) / "ctr.log"
         log = LogTail(path, output_limit, on_output, gated, self._heard)
-        pid = self._pid()
+        pid = read_pid(Path(self._pid_file))
         group = Cgroup.of_container(self._id, pid)
         evidence: dict[str, Any] = {}
         killed: Reason | None = None
@@ -354,12 +354,6 @@ class Box:
 
     def _userdata(self, base: Path) -> Path:
         return base / "overlay-containers" / self._id / "userdata"
-
-    def _pid(self) -> int | None:
-        try:
-            return int(Path(self._pid_file).read_text())
-        except (FileNotFoundError, ValueError):
-            return None
 
     @property
     def _merged(self) -> str:

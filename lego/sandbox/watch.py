@@ -54,6 +54,14 @@ def read_exit(file: Path) -> int | None:
     return int(text) if text.lstrip("-").isdigit() else None
 
 
+def read_pid(file: Path) -> int | None:
+    """The process that a container's file names; None where it is not written yet."""
+    try:
+        return int(file.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
 def note_group(group: Cgroup, evidence: dict[str, Any]) -> None:
     """Add what a container's control group counted: oom_kills, pids_refused."""
     kills = group.oom_kills()
